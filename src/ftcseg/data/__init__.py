@@ -1,0 +1,1 @@
+"""Images to samples: layouts, masks, checks, splits, and the simulated set."""
