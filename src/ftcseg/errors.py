@@ -1,13 +1,13 @@
 """Every error a user can meet: what is wrong, where, and what to do about it.
 
-    FtcsegError
-    ├── UsageError      a call that cannot mean anything (a bad option, an unknown name)
-    ├── DataError       something about the user's files
-    │   ├── LayoutError     the folder is not one we can read
-    │   ├── ImageError      one image cannot be used
-    │   ├── MaskError       one mask cannot be used
-    │   └── UnsafePathError a path that leaves its root
-    └── FetchError      a download that did not arrive whole
+FtcsegError
+├── UsageError      a call that cannot mean anything (a bad option, an unknown name)
+├── DataError       something about the user's files
+│   ├── LayoutError     the folder is not one we can read
+│   ├── ImageError      one image cannot be used
+│   ├── MaskError       one mask cannot be used
+│   └── UnsafePathError a path that leaves its root
+└── FetchError      a download that did not arrive whole
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class DataError(FtcsegError):
         self.kind = kind or type(self).kind
         super().__init__(f"{what} {remedy}".strip())
 
-    def __reduce__(self) -> tuple[object, ...]:  # keyword arguments survive the way back from a worker process
+    def __reduce__(
+        self,
+    ) -> tuple[object, ...]:  # keyword arguments survive the way back from a worker process
         return (_rebuild, (type(self), self.what, self.remedy, self.kind))
 
 

@@ -39,7 +39,8 @@ def inside(root: Path, name: str) -> Path:
             problem = f"cannot be followed ({error.__class__.__name__})"
     shown = name if len(name) <= 120 else f"{name[:100]}… ({len(name)} characters)"
     raise UnsafePathError(
-        f"The path {shown!r} {problem}.", remedy=f"Only paths below {root} are read; correct the entry or copy the file there."
+        f"The path {shown!r} {problem}.",
+        remedy=f"Only paths below {root} are read; correct the entry or copy the file there.",
     )
 
 
@@ -70,47 +71,33 @@ def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
     try:
         size = path.stat().st_size
         if size > limit:
-            raise LayoutError(f"{path} is {size:,} bytes; at most {limit:,} are read.", remedy="Is it the right file?", kind="too-large")
+            raise LayoutError(
+                f"{path} is {size:,} bytes; at most {limit:,} are read.",
+                remedy="Is it the right file?",
+                kind="too-large",
+            )
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise LayoutError(f"{path} is not UTF-8 text (byte {error.start}).", remedy="Save it as UTF-8.", kind="not-text") from error
+        raise LayoutError(
+            f"{path} is not UTF-8 text (byte {error.start}).", remedy="Save it as UTF-8.", kind="not-text"
+        ) from error
     except OSError as error:
-        raise LayoutError(f"{path} cannot be read: {error.strerror}.", remedy="Check that it exists and may be read.") from error
+        raise LayoutError(
+            f"{path} cannot be read: {error.strerror}.", remedy="Check that it exists and may be read."
+        ) from error
 
 
 def read_json(path: Path, limit: int = MAX_TEXT_BYTES) -> Any:
-    """Parsed JSON of bounded size and depth."""
+    """Parsed JSON of bounded size; the parser's own recursion limit bounds its depth."""
     text = read_text(path, limit)
     try:
-        _check_depth(text, path)
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = getattr(error, "lineno", "?")
-        raise LayoutError(f"{path} is not valid JSON (line {line}: {getattr(error, 'msg', 'too deep')}).", remedy="Export it again.") from error
-
-
-def _check_depth(text: str, path: Path) -> None:
-    # Counting brackets overestimates (brackets in strings count), which only matters for absurd files.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    depth = 0
-    in_string = escaped = False
-    for char in text if len(text) < MAX_TEXT_BYTES else ():  # larger files are numbers by the million: json itself stops them
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise LayoutError(f"{path} is nested more than {MAX_DEPTH} levels deep.", remedy="Is it the right file?", kind="too-deep")
-        elif char in "]}":
-            depth -= 1
+    except RecursionError as error:
+        raise LayoutError(
+            f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep"
+        ) from error
+    except ValueError as error:  # also an integer of more digits than Python converts
+        raise LayoutError(f"{path} is not valid JSON ({error}).", remedy="Export it again.") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -122,14 +109,21 @@ def read_yaml(path: Path) -> Any:
             aliases += isinstance(event, yaml.AliasEvent)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH or aliases > MAX_DEPTH:
-                raise LayoutError(f"{path} is nested or aliased more than {MAX_DEPTH} times.", remedy="Write it out plainly.", kind="too-deep")
+                raise LayoutError(
+                    f"{path} is nested or aliased more than {MAX_DEPTH} times.",
+                    remedy="Write it out plainly.",
+                    kind="too-deep",
+                )
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark else "somewhere"
         what = getattr(error, "problem", None) or "not YAML"
         raise LayoutError(f"{path} is not valid YAML ({where}: {what}).", remedy="Mend that line.") from error
-    except (RecursionError, ValueError) as error:  # ValueError: a date that is none, an integer of a million digits
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # ValueError: a date that is none, an integer of a million digits
         raise LayoutError(f"{path} is not valid YAML ({error}).", remedy="Mend that value.") from error
 
 

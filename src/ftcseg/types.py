@@ -86,7 +86,9 @@ class ClassTable:
     def __post_init__(self) -> None:
         if [c.id for c in self.classes] != list(range(len(self.classes))):
             ids = ", ".join(str(c.id) for c in self.classes)
-            raise UsageError(f"Class ids must run from 0 without holes; these are {ids}. Use «values:» for other mask values.")
+            raise UsageError(
+                f"Class ids must run from 0 without holes; these are {ids}. Use «values:» for other mask values."
+            )
 
     @classmethod
     def named(cls, *names: str, background: int | None = 0) -> ClassTable:
