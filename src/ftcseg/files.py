@@ -27,7 +27,7 @@ _WINDOWS_DEVICES = {"con", "prn", "aux", "nul", *(f"{p}{i}" for p in ("com", "lp
 
 
 def inside(root: Path, name: str) -> Path:
-    """The path of `name` under `root`, or UnsafePathError: no absolute paths, no way up, no link that leaves the root."""
+    """The path of `name` under `root`; UnsafePathError where it is absolute, climbs up or leaves by a link."""
     problem = _lexical_problem(name)
     if problem is None:
         path = root / name
@@ -93,9 +93,7 @@ def read_json(path: Path, limit: int = MAX_TEXT_BYTES) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise LayoutError(
-            f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep"
-        ) from error
+        raise LayoutError(f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep") from error
     except ValueError as error:  # also an integer of more digits than Python converts
         raise LayoutError(f"{path} is not valid JSON ({error}).", remedy="Export it again.") from error
 
