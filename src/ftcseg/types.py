@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ftcseg.errors import UsageError
+
+if TYPE_CHECKING:  # the data layer must not pay for importing torch
+    from torch import Tensor
 
 IGNORE = -1
 """The class id of a pixel nobody knows. Class ids are int16, so every id from 0 to 32767 stays free for classes."""
@@ -141,6 +144,9 @@ class MaskCoding:
     """What to do with a mask of another size than its image; anything but refuse is the user's explicit choice."""
 
 
+Severity: TypeAlias = Literal["note", "warning", "error"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing doctor noticed. `file` is one example, `count` how many files share it."""
@@ -150,7 +156,7 @@ class Finding:
     detail: str
     remedy: str
     count: int = 1
-    severity: Literal["note", "warning", "error"] = "warning"
+    severity: Severity = "warning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +177,81 @@ class Sample:
     id: str
     image: Pixels
     labels: Labels | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labeled:
+    """Labelled images as the student sees them."""
+
+    images: Tensor  # (B, C, H, W) float, normalised
+    labels: Tensor  # (B, H, W) int64 class ids, IGNORE in padding and where nobody knows
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unlabeled:
+    """Unlabelled images in one weak and some strong views, all of the same geometry. There is no mask here, ever."""
+
+    weak: Tensor  # (B, C, H, W) float, normalised
+    strong: tuple[Tensor, ...]  # each (B, C, H, W)
+    boxes: tuple[Tensor, ...]  # each (B, H, W) bool, one per strong view: True where CutMix pastes the partner
+    valid: Tensor  # (B, H, W) bool, False in padding
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SemiBatch:
+    """What one training step gets; `unlabeled` is None for methods that use labels only."""
+
+    labeled: Labeled
+    unlabeled: Unlabeled | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PseudoLabels:
+    """A teacher's opinion of every pixel."""
+
+    labels: Tensor  # (B, H, W) int64 class ids
+    conf: Tensor  # (B, H, W) float, probability of that class
+    valid: Tensor  # (B, H, W) bool, False in padding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PseudoCounts:
+    """Pseudo-labelled pixels per predicted class in one step."""
+
+    seen: Tensor  # (num_classes,) int64, all valid pixels
+    kept: Tensor  # (num_classes,) int64, those the threshold let through
+    conf: Tensor  # (num_classes,) float, sum of confidences over seen pixels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """The loss to descend, its parts for the log, and what happened to the pseudo-labels."""
+
+    loss: Tensor
+    parts: Mapping[str, Tensor]
+    pseudo: PseudoCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where a run is. `step` counts finished updates; an epoch is one pass over the unlabelled images."""
+
+    step: int = 0
+    total: int = 1
+    epoch_steps: int = 1
+
+    @property
+    def epoch(self) -> int:
+        """The epoch the next step belongs to."""
+        return self.step // self.epoch_steps
+
+    @property
+    def progress(self) -> float:
+        """Share of the run that is done, 0 to 1."""
+        return self.step / max(1, self.total)
+
+    def tick(self) -> Clock:
+        """One step later."""
+        return replace(self, step=self.step + 1)

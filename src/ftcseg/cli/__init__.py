@@ -1,0 +1,67 @@
+"""The command line: one file per verb, each parse -> api call -> print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from ftcseg import __version__
+from ftcseg.cli import corrupt, datasets, demo, doctor, simulate, split
+from ftcseg.errors import FtcsegError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+app = typer.Typer(
+    name="ftcseg",
+    help="Segmentation from a handful of masks and a pile of noisy frames.",
+    epilog="Start with «ftcseg doctor YOUR_FOLDER»; «ftcseg COMMAND --help» teaches each command.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "doctor": doctor.doctor,
+    "split": split.split,
+    "corrupt": corrupt.corrupt,
+    "simulate": simulate.simulate,
+}
+for _name, _function in COMMANDS.items():
+    app.command(_name)(_function)
+app.add_typer(datasets.app, name="datasets")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ftcseg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors a user can meet are one sentence and an exit code, never a traceback."""
+    try:
+        app()
+    except FtcsegError as error:
+        typer.echo(f"ftcseg: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted; what was finished is kept, the same command goes on from there.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # «| head» closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,46 @@
+"""What commands print with: the terminal, tables, progress bars. Rich is imported when something is drawn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ftcseg.parallel import Progress
+
+BAR = "█"
+
+
+def console() -> Console:
+    """Standard output, for tables."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Progress]:
+    """A progress(done, total) that draws a bar on the error stream, or nothing where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def bar(share: float, width: int = 16) -> str:
+    """A share of 0-1 as a bar; anything above zero shows at least a sliver."""
+    eighths = " ▏▎▍▌▋▊▉"
+    filled = max(share * width, 1 / 8 if share > 0 else 0)
+    whole, rest = int(filled), int((filled % 1) * 8)
+    return (BAR * whole + (eighths[rest] if rest else "")).ljust(width)

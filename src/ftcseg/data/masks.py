@@ -1,0 +1,328 @@
+"""Mask files to class ids: any encoding in, int16 ids out, and nothing guessed in silence.
+
+`read_stored` gives the numbers as they stand in the file (a palette mask its indices, never its grey shades); `decode`
+looks them up in a MaskCoding; `read_labels` does both for a record and makes the mask lie on its image.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftcseg.data.formats import coco, cvat_xml, labelme, ultralytics
+from ftcseg.data.images import MAX_PIXELS, Header, opened, oriented, read_header, read_image
+from ftcseg.errors import ImageError, MaskError
+from ftcseg.files import inside
+from ftcseg.types import IGNORE, ClassFiles, Color, Fit, Labels, MaskCoding, MaskRef, Shapes
+
+DRAWERS: dict[str, Callable[[Path, Shapes, tuple[int, int]], Labels]] = {
+    "coco": coco.draw,
+    "cvat-xml": cvat_xml.draw,
+    "labelme": labelme.draw,
+    "yolo": ultralytics.draw,
+}
+ON = 128
+"""A channel at or above this is «on», below it «off»: SUIM's own rule for its impure colours."""
+_UNKNOWN = np.int16(-2)  # inside this file only: a stored value that no table knows
+_MOST_NAMED = 5  # unknown values named in one message
+
+
+def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+    """The stored numbers of a mask file: (H, W) integers, or (H, W, 3) uint8 colours."""
+    try:
+        if path.suffix.lower() in (".npy", ".npz"):
+            return _read_npy(path, max_pixels)
+        with opened(path, max_pixels) as image:
+            if image.format != "TIFF" and image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA"):
+                array = np.asarray(image)  # a palette mask comes as its indices
+                return _plain(array.astype(np.uint8) if image.mode == "1" else array, path)
+        return _plain(read_image(path, max_pixels), path)
+    except ImageError as error:
+        raise MaskError(error.what, remedy=error.remedy, kind=error.kind) from error
+    except (OSError, SyntaxError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise MaskError(
+            f"{path.name} cannot be decoded ({reason}).", remedy="Export it again.", kind="unreadable"
+        ) from error
+
+
+def _plain(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    """One channel as (H, W), colour as (H, W, 3); alpha says nothing about the class and is left behind."""
+    if array.ndim == 3 and array.shape[2] in (1, 2):
+        array = array[:, :, 0]
+    if array.ndim == 3 and array.shape[2] == 4:
+        array = array[:, :, :3]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and (array.shape[2] != 3 or array.dtype != np.uint8)):
+        shape = "x".join(map(str, array.shape))
+        remedy = "A mask is one channel of class ids, or RGB colours."
+        raise MaskError(f"{path.name} holds {shape} {array.dtype} numbers.", remedy=remedy, kind="mask-shape")
+    return _integers(array, path)
+
+
+def _integers(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            bad = int((~np.isfinite(array)).sum())
+            raise MaskError(f"{path.name} holds NaN or infinity in {bad:,} pixels.", remedy="Write ids.", kind="nan")
+        if (array != np.rint(array)).any() or (np.abs(array) > 2**31).any():
+            raise MaskError(f"{path.name} holds fractions.", remedy="A mask holds whole class ids.", kind="mask-shape")
+        return array.astype(np.int64)
+    return array
+
+
+def _read_npy(path: Path, max_pixels: int) -> NDArray[Any]:
+    """An array file, its header judged before its numbers are read; never unpickled."""
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as file:
+            return _plain(_read_npy_stream(file, path, max_pixels), path)
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if len(names) != 1:
+            raise MaskError(
+                f"{path.name} holds {len(names)} arrays.", remedy="Save one array a file.", kind="mask-shape"
+            )
+        with archive.open(names[0]) as file:
+            return _plain(_read_npy_stream(file, path, max_pixels), path)
+
+
+def _read_npy_stream(file: IO[bytes], path: Path, max_pixels: int) -> NDArray[Any]:
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise MaskError(
+            f"{path.name} is of an unknown npy version.", remedy="Save it with numpy.save.", kind="unreadable"
+        )
+    shape, fortran, dtype = readers[version](file)
+    if dtype.hasobject or dtype.kind not in "buif":
+        remedy = "Objects are never unpickled; save an integer array."
+        raise MaskError(f"{path.name} holds {dtype} objects.", remedy=remedy, kind="unsafe-npy")
+    count = int(np.prod(shape, dtype=np.float64)) if shape else 0
+    if len(shape) not in (2, 3) or min(shape) < 1 or count > 4 * max_pixels:
+        text = "x".join(map(str, shape))
+        raise MaskError(
+            f"{path.name} is {text}; the limit is {max_pixels:,} pixels.", remedy="Tile it.", kind="oversized"
+        )
+    data = file.read(count * dtype.itemsize)
+    if len(data) != count * dtype.itemsize:
+        raise MaskError(f"{path.name} ends too early.", remedy="Copy it again.", kind="unreadable")
+    flat = np.frombuffer(data, dtype=dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def decode(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64] | None = None) -> Labels:
+    """Class ids of stored numbers; a number no table knows raises MaskError with its count and the line to add.
+
+    `weights` says how many pixels each stored number stands for, where a histogram is decoded instead of a mask.
+    """
+    if weights is None:
+        weights = np.ones(stored.shape[:2], dtype=np.int64)
+    if coding.kind in ("ids", "drawn"):
+        return _decode_ids(_one_channel(stored, name), coding, name, weights)
+    return _decode_colors(stored, coding, name, weights)
+
+
+def _one_channel(stored: NDArray[Any], name: str) -> NDArray[Any]:
+    if stored.ndim == 2:
+        return stored
+    first = stored[:, :, 0]
+    if (stored == first[:, :, None]).all():
+        return first  # grey ids saved as RGB
+    remedy = "Give the colours of each class («colors:») in dataset.yaml, or export ids."
+    raise MaskError(f"{name} holds colours where the other masks hold ids.", remedy=remedy, kind="mixed-encoding")
+
+
+def _decode_ids(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64]) -> Labels:
+    table = dict(coding.values) | dict.fromkeys(coding.ignore, IGNORE)
+    if stored.dtype in (np.uint8, np.uint16):
+        lookup = np.full(np.iinfo(stored.dtype).max + 1, _UNKNOWN, dtype=np.int16)
+        for value, class_id in table.items():
+            if 0 <= value < len(lookup):
+                lookup[value] = class_id
+        if coding.tolerance:
+            _spread(lookup, table, coding.tolerance)
+        labels = lookup[stored]
+    else:
+        values, inverse = np.unique(stored, return_inverse=True)
+        ids = np.array([table.get(int(v), _UNKNOWN) for v in values], dtype=np.int16)
+        labels = ids[inverse].reshape(stored.shape)
+    unknown = labels == _UNKNOWN
+    if unknown.any():
+        raise _unknown_values(stored[unknown], weights[unknown], table, name)
+    return labels
+
+
+def _spread(lookup: Labels, table: dict[int, int], tolerance: int) -> None:
+    """Let each unknown value near a known one stand for the nearest (JPEG ringing, anti-aliasing)."""
+    known = np.array(sorted(table))
+    for value in np.flatnonzero(lookup == _UNKNOWN):
+        nearest = int(known[np.abs(known - value).argmin()])
+        if abs(nearest - int(value)) <= tolerance:
+            lookup[value] = table[nearest]
+
+
+def _unknown_values(stored: NDArray[Any], weights: NDArray[np.int64], table: dict[int, int], name: str) -> MaskError:
+    values, inverse = np.unique(stored, return_inverse=True)
+    counts = np.bincount(inverse, weights=weights).astype(np.int64)
+    order = np.argsort(-counts)[:_MOST_NAMED]
+    shown = ", ".join(f"value {values[i]} in {counts[i]:,} pixels" for i in order)
+    more = f" and {len(values) - len(order)} more" if len(values) > len(order) else ""
+    first, new_id = int(values[order[0]]), max(table.values(), default=-1) + 1
+    remedy = (
+        f"If {first} is a class of its own, add «{new_id}: {{name: NAME, values: [{first}]}}» under classes in"
+        f" dataset.yaml; if it means «unknown», add «ignore: [{first}]» under masks."
+    )
+    return MaskError(
+        f"{name} holds {shown}{more}; known values are {spans(table)}.", remedy=remedy, kind="unknown-value"
+    )
+
+
+def spans(values: Iterable[int]) -> str:
+    """Integers as people write them: `0-11, 255`."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
+
+
+def pack_colors(colors: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """(..., 3) colours as one number each, 0xRRGGBB."""
+    wide = colors.astype(np.uint32)
+    packed: NDArray[np.uint32] = (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
+    return packed
+
+
+def unpack_color(packed: int) -> Color:
+    """The (r, g, b) of 0xRRGGBB."""
+    return (packed >> 16) & 255, (packed >> 8) & 255, packed & 255
+
+
+def _decode_colors(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64]) -> Labels:
+    if stored.ndim == 2:  # an RGB set whose picture happens to be grey only
+        if stored.dtype != np.uint8:
+            remedy = "Export every mask in the same encoding."
+            raise MaskError(f"{name} holds ids where the others hold colours.", remedy=remedy, kind="mixed-encoding")
+        stored = np.repeat(stored[:, :, None], 3, axis=2)
+    if coding.kind == "bits":
+        stored = np.where(stored >= ON, np.uint8(255), np.uint8(0))
+    packed = pack_colors(stored)
+    values, inverse = np.unique(packed, return_inverse=True)
+    table = dict(coding.colors) | dict.fromkeys(coding.ignore_colors, IGNORE)
+    ids = np.array([_nearest(unpack_color(int(v)), table, coding.tolerance) for v in values], dtype=np.int16)
+    if (ids == _UNKNOWN).any():
+        counts = np.bincount(inverse.ravel(), weights=weights.ravel()).astype(np.int64)
+        worst = int(np.argmax(np.where(ids == _UNKNOWN, counts, 0)))
+        text = "#{:02x}{:02x}{:02x}".format(*unpack_color(int(values[worst])))
+        unknown = int((ids == _UNKNOWN).sum())
+        remedy = (
+            f"If {text} is a class, add «colors: ['{text}']» to it in dataset.yaml; if colours are impure, set"
+            " «tolerance: N» under masks; if it means «unknown», add it to «ignore_colors»."
+        )
+        what = f"{name} holds colour {text} in {counts[worst]:,} pixels ({unknown} unknown colours in all)."
+        raise MaskError(what, remedy=remedy, kind="unknown-value")
+    return ids[inverse].reshape(packed.shape)
+
+
+def _nearest(color: Color, table: dict[Color, int], tolerance: int) -> int:
+    if color in table:
+        return table[color]
+    if tolerance:
+        off = {known: max(abs(a - b) for a, b in zip(known, color, strict=True)) for known in table}
+        best = min(off, key=lambda known: (off[known], known))
+        if off[best] <= tolerance:
+            return table[best]
+    return int(_UNKNOWN)
+
+
+def upright_shape(header: Header) -> tuple[int, int]:
+    """(H, W) of an image after its EXIF orientation is applied."""
+    swap = header.orientation >= 5
+    return (header.width, header.height) if swap else (header.height, header.width)
+
+
+def read_labels(
+    root: Path,
+    ref: MaskRef,
+    image: Header,
+    coding: MaskCoding,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    first_row: int | None = None,
+) -> Labels:
+    """(H, W) class ids lying on the upright image; `first_row` is where a known too tall mask begins to lie on it."""
+    shape = upright_shape(image)
+    if isinstance(ref, Shapes):
+        return decode(DRAWERS[ref.kind](root, ref, shape), coding, ref.path)
+    if isinstance(ref, ClassFiles):
+        return decode(stack_class_files(root, ref, shape, image, max_pixels), coding, ref.paths[0][1])
+    path = inside(root, ref.path)
+    stored = lie_on(read_stored(path, max_pixels), _own_orientation(path, max_pixels), image)
+    if first_row is not None and stored.shape[0] > shape[0]:
+        stored = stored[first_row : first_row + shape[0]]
+    return fit_to(decode(stored, coding, path.name), shape, coding.fit, path.name)
+
+
+def stack_class_files(root: Path, ref: ClassFiles, shape: tuple[int, int], image: Header, max_pixels: int) -> Labels:
+    """Ids from one on/off picture per class; a pixel claimed twice goes to the later class."""
+    labels: Labels = np.zeros(shape, dtype=np.int16)
+    for class_id, name in ref.paths:
+        path = inside(root, name)
+        stored = lie_on(_one_channel(read_stored(path, max_pixels), name), _own_orientation(path, max_pixels), image)
+        if stored.shape != shape:
+            raise _mismatch(path.name, stored.shape, shape)
+        labels[stored > (ON if stored.max(initial=0) > 1 else 0)] = class_id
+    return labels
+
+
+def _own_orientation(path: Path, max_pixels: int) -> int:
+    return 1 if path.suffix.lower() in (".npy", ".npz") else read_header(path, max_pixels).orientation
+
+
+def lie_on(stored: NDArray[Any], own_orientation: int, image: Header) -> NDArray[Any]:
+    """Turn a mask the way its image is turned.
+
+    A mask with an orientation of its own follows it. One without, and of the image's stored size, was drawn on the
+    stored pixels and turns with them; one of the upright size was drawn on the picture as people see it.
+    """
+    if own_orientation != 1:
+        return oriented(stored, own_orientation)
+    if image.orientation != 1 and stored.shape[:2] == (image.height, image.width):
+        return oriented(stored, image.orientation)
+    return stored
+
+
+def fit_to(labels: Labels, shape: tuple[int, int], fit: Fit, name: str) -> Labels:
+    """The labels at exactly `shape`, by the rule the user chose; without one a difference is an error."""
+    if labels.shape == shape:
+        return labels
+    height, width = shape
+    rows, columns = labels.shape
+    if fit == "resize":
+        ys = np.minimum((np.arange(height) + 0.5) * rows / height, rows - 1).astype(np.intp)
+        xs = np.minimum((np.arange(width) + 0.5) * columns / width, columns - 1).astype(np.intp)
+        return labels[ys][:, xs]
+    if fit == "refuse" or rows < height or columns != width:
+        raise _mismatch(name, labels.shape, shape)
+    start = {"crop-top": 0, "crop-center": (rows - height) // 2, "crop-bottom": rows - height}[fit]
+    return np.ascontiguousarray(labels[start : start + height])
+
+
+def _mismatch(name: str, mask: tuple[int, ...], image: tuple[int, int]) -> MaskError:
+    surplus = mask[0] - image[0]
+    remedy = (
+        f"It has {surplus} rows too many: «fit: crop-top» under masks in dataset.yaml crops it from the top (keeps its"
+        f" first {image[0]} rows), crop-center keeps the middle ones, crop-bottom the last."
+        if surplus > 0 and mask[1] == image[1]
+        else "Export it again at the image's size, or set «fit: resize» under masks in dataset.yaml."
+    )
+    what = f"{name} is {mask[1]}x{mask[0]}, its image {image[1]}x{image[0]}."
+    return MaskError(what, remedy=remedy, kind="size-mismatch")

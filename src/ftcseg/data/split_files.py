@@ -1,0 +1,89 @@
+"""A split as files: lists that other tools read, and a JSON that proves what was drawn.
+
+labeled.txt      image and mask, one pair a line
+unlabeled.txt    image, one a line
+val.txt test.txt image and mask
+split.json       seed, options, counts per class, hash
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from ftcseg.data.doctor import Examination
+from ftcseg.data.split import ClassCount, Split
+from ftcseg.errors import LayoutError, UsageError
+from ftcseg.files import read_json, write_json, write_text
+from ftcseg.types import MaskFile
+
+SPLIT = "split.json"
+
+
+def write_split(folder: Path, split: Split, examination: Examination, held: Mapping[str, list[str]]) -> None:
+    """Write the lists and split.json; an existing split.json of another draw is not overwritten."""
+    note = folder / SPLIT
+    if note.is_file() and read_json(note).get("hash") != split.digest():
+        raise UsageError(f"{folder} holds another split. Choose another --out, or remove it.")
+    masks = {r.image: r.mask.path for r in examination.records if isinstance(r.mask, MaskFile)}
+
+    def pairs(images: list[str] | tuple[str, ...]) -> str:
+        return "".join(f"{image} {masks[image]}\n" if image in masks else f"{image}\n" for image in images)
+
+    try:
+        write_text(folder / "labeled.txt", pairs(split.labeled))
+        write_text(folder / "unlabeled.txt", "".join(f"{image}\n" for image in split.unlabeled))
+        for part, images in held.items():
+            write_text(folder / f"{part}.txt", pairs(images))
+        write_json(note, as_json(split, examination, held))
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written to: {error.strerror}. Choose another --out.") from error
+
+
+def as_json(split: Split, examination: Examination, held: Mapping[str, list[str]]) -> dict[str, object]:
+    """split.json: everything that was drawn and how."""
+    names = examination.description.classes.names
+    return {
+        "ftcseg": 1,
+        "dataset": examination.description.name,
+        "hash": split.digest(),
+        "seed": split.seed,
+        "options": dict(split.options),
+        "images": {
+            "labeled": len(split.labeled),
+            "unlabeled": len(split.unlabeled),
+            "left_out": len(split.left_out),
+            **{part: len(images) for part, images in held.items()},
+        },
+        "classes": [{"id": i, "name": names[i], **asdict(count)} for i, count in sorted(split.counts.items())],
+        "thin": {str(k): v for k, v in split.thin.items()},
+        "labeled": list(split.labeled),
+        "unlabeled": list(split.unlabeled),
+        **{part: list(images) for part, images in held.items()},
+        "left_out": list(split.left_out),
+    }
+
+
+def read_split(path: str | Path) -> tuple[Split, dict[str, list[str]]]:
+    """A split written before, with the images of the other parts; its hash is checked against its lists."""
+    folder = Path(path)
+    file = folder / SPLIT if folder.is_dir() else folder
+    data = read_json(file)
+    try:
+        split = Split(
+            labeled=tuple(map(str, data["labeled"])),
+            unlabeled=tuple(map(str, data["unlabeled"])),
+            seed=int(data["seed"]),
+            counts={int(c["id"]): ClassCount(int(c["images"]), int(c["pixels"])) for c in data["classes"]},
+            options=dict(data["options"]),
+            thin={int(k): float(v) for k, v in data["thin"].items()},
+            left_out=tuple(map(str, data["left_out"])),
+        )
+        held = {part: list(map(str, data.get(part, []))) for part in ("val", "test")}
+        digest = str(data["hash"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LayoutError(f"{file} is no split ({error!r}).", remedy="Make one with «ftcseg split».") from error
+    if split.digest() != digest:
+        raise LayoutError(f"The lists in {file} do not match its hash.", remedy="It was edited: draw it again.")
+    return split, held

@@ -1,0 +1,56 @@
+"""The same function over many items on all cores, in order, with a bounded number in flight."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called as progress(done, total)."""
+
+CHUNK = 16
+"""Items sent to a worker at once: enough to hide the sending, few enough for a smooth progress bar."""
+_IN_FLIGHT = 4  # chunks per worker
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def silent(_done: int, _total: int) -> None:
+    """A progress that nobody watches."""
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int | None = None
+) -> Iterator[Result]:
+    """`function(item)` for every item, in the items' order; memory does not grow with their number.
+
+    A handful of items, or workers=1, stay in this process. An exception of any item ends the whole.
+    """
+    workers = available_cores() if workers is None else workers
+    if workers <= 1 or len(items) <= CHUNK:
+        yield from map(function, items)
+        return
+    chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
+    pool = ProcessPoolExecutor(workers)
+    try:
+        work = partial(_each, function)
+        pending: deque[Future[list[Result]]] = deque(pool.submit(work, c) for c in islice(chunks, _IN_FLIGHT * workers))
+        while pending:
+            yield from pending.popleft().result()
+            pending.extend(pool.submit(work, c) for c in islice(chunks, 1))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [function(item) for item in items]

@@ -1,0 +1,77 @@
+"""One self-contained HTML page: no network, no script, everything from data escaped, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 72rem; }
+h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p.lead { font-size: 1.05rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; min-width: 30rem; }
+th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1rem; }
+figure { margin: 0; } figure div { display: flex; gap: 2px; background: #000; }
+figure img { width: 50%; height: auto; object-fit: contain; image-rendering: auto; }
+figcaption { font-size: .8rem; overflow-wrap: anywhere; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; border: 1px solid var(--line);
+  margin-right: .4em; }
+.bar { display: inline-block; height: .7em; background: #0072b2; border-radius: 2px; }
+.error { color: #d55e00; font-weight: 600; } .warning { color: #b07a00; font-weight: 600; } .note { opacity: .75; }
+footer { margin-top: 3rem; font-size: .8rem; opacity: .7; }
+"""
+
+
+def page(title: str, body: Iterable[str], footer: str) -> str:
+    """The whole page around its sections."""
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{escape(title)}</h1>\n" + "\n".join(body) + f"\n<footer>{escape(footer)}</footer></body></html>\n"
+    )
+
+
+def lead(text: str) -> str:
+    """The answer in a sentence or two, before anything else."""
+    return f'<p class="lead">{escape(text)}</p>'
+
+
+def section(title: str, *parts: str) -> str:
+    """A heading and what stands under it."""
+    return f"<h2>{escape(title)}</h2>\n" + "\n".join(parts)
+
+
+def gallery(figures: Iterable[tuple[Sequence[str], str]]) -> str:
+    """Pictures side by side: ((address, address), caption) each."""
+    cells = []
+    for addresses, caption in figures:
+        images = "".join(f'<img src="{escape(a)}" alt="{escape(caption)}">' for a in addresses)
+        cells.append(f"<figure><div>{images}</div><figcaption>{escape(caption)}</figcaption></figure>")
+    return f'<div class="grid">{"".join(cells)}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
+    """A table of ready-made cells (escape what comes from data); columns in `numbers` are set to the right."""
+    right = set(numbers)
+    mark = ['<{0} class="n">{1}</{0}>' if i in right else "<{0}>{1}</{0}>" for i in range(len(head))]
+    top = "".join(m.format("th", escape(h)) for m, h in zip(mark, head, strict=True))
+    body = "".join(f"<tr>{''.join(m.format('td', c) for m, c in zip(mark, row, strict=True))}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def swatch(color: tuple[int, int, int]) -> str:
+    """A small square of a class's colour."""
+    return '<span class="key" style="background:#{:02x}{:02x}{:02x}"></span>'.format(*color)
+
+
+def bar(share: float) -> str:
+    """A share of 0-1 as a bar."""
+    return f'<span class="bar" style="width:{max(share, 0) * 8:.2f}em"></span>'
