@@ -10,6 +10,8 @@ import typer
 
 from ftcseg.cli.show import console, progress_bar
 
+_SPOKEN = {"labeled": "labelled", "unlabeled": "unlabelled", "left_out": "left out"}
+
 
 def split(
     dataset: Annotated[str, typer.Argument(help="A folder, dataset.yaml, manifest or named set.")],
@@ -33,6 +35,7 @@ def split(
     Example: ftcseg split flsmd --labels 2% --seed 0
     """
     from ftcseg import api
+    from ftcseg.data.split import parse_amount
 
     folder = out or Path("splits") / f"{Path(dataset).stem}-{labels.replace('%', 'pct')}-seed{seed}"
     with progress_bar("Looking at the masks") as progress:
@@ -53,6 +56,11 @@ def split(
         typer.echo(json.dumps({k: v for k, v in data.items() if not isinstance(v, list) or k == "classes"}, indent=2))
         return
     _print(data)
+    wanted = parse_amount(labels).of(len(drawn.labeled) + len(drawn.unlabeled)) if by_sequence else None
+    if wanted is not None and wanted != len(drawn.labeled):
+        typer.echo(
+            f"{wanted} labelled images were asked for; whole sequences and every class gave {len(drawn.labeled)}."
+        )
     typer.echo(f"hash {drawn.digest()[:16]}  seed {seed}\nWrote {folder}")
 
 
@@ -61,7 +69,7 @@ def _print(data: dict[str, dict[str, int] | list[dict[str, object]]]) -> None:
 
     images = data["images"]
     if isinstance(images, dict):
-        typer.echo(", ".join(f"{count} {part.replace('_', ' ')}" for part, count in images.items()))
+        typer.echo(", ".join(f"{count} {_SPOKEN.get(part, part)}" for part, count in images.items()))
     table = Table(box=None, pad_edge=False)
     for name in ("class", "labelled images", "labelled pixels"):
         table.add_column(name, justify="left" if name == "class" else "right")

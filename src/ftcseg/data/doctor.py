@@ -34,7 +34,7 @@ from ftcseg.types import (
     Severity,
 )
 
-LEAK_SHARE = 0.05
+LEAK_SHARE = 0.1
 """Warn when more than this share of held-out frames has a neighbour in training."""
 _MOST_LISTED = 1000  # findings of one kind that are listed one by one
 

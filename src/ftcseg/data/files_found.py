@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -224,37 +225,52 @@ def text_lines(root: Path, name: str) -> list[tuple[int, str]]:
 
 
 class Listed:
-    """Finds files that a text file names, looking into each folder once; links and misspellings take the slow way."""
+    """Finds files that a text file names, looking into each folder once; links and other spellings take longer."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._folders: dict[str, frozenset[str]] = {}
+        self._folders: dict[str, dict[str, str]] = {}
 
     def find(self, name: str) -> str | None:
         """The path relative to the root, None where there is no such file; UnsafePathError where it leads out."""
-        clean = PurePosixPath(name.replace("\\", "/")).as_posix()
-        folder, _, file = clean.rpartition("/")
-        if file in self._names(folder):
-            return clean
-        return clean if is_file(files.inside(self._root, clean)) else None
+        path = self._clean(name)
+        folder, _, file = path.rpartition("/")
+        if self._names(folder).get(_folded(file)) == file:
+            return path
+        return path if is_file(files.inside(self._root, path)) else None
 
     def find_safe(self, name: str) -> str | None:
-        """Like `find`, but None also where it leads out: for a name that `tell_missing` will be told of."""
+        """Like `find`, but None also where it leads out, and quick in saying None: for guessing at names."""
+        folder = ""
+        for part in self._clean(name).split("/"):
+            if _folded(part) not in self._names(folder):
+                return None
+            folder = f"{folder}/{part}" if folder else part
         try:
             return self.find(name)
         except UnsafePathError:
             return None
 
-    def _names(self, folder: str) -> frozenset[str]:
+    @staticmethod
+    def _clean(name: str) -> str:
+        return PurePosixPath(name.replace("\\", "/")).as_posix()
+
+    def _names(self, folder: str) -> dict[str, str]:
+        """What lies in a folder by folded name: an ordinary file under its own name, anything else as ""."""
         if folder not in self._folders:
             try:
-                path = files.inside(self._root, folder) if folder else self._root
-                with os.scandir(path) as entries:
-                    plain = (e.name for e in entries if not e.is_symlink() and _says_yes(e.is_file))
-                    self._folders[folder] = frozenset(plain)
+                with os.scandir(files.inside(self._root, folder) if folder else self._root) as entries:
+                    plain = [(e.name, not e.is_symlink() and _says_yes(e.is_file)) for e in entries]
             except (OSError, UnsafePathError):  # `find` goes on to tell the two apart
-                self._folders[folder] = frozenset()
+                plain = []
+            self._folders[folder] = {_folded(name): name if is_plain else "" for name, is_plain in plain}
         return self._folders[folder]
+
+
+def _folded(name: str) -> str:
+    """One spelling of all those that a disk may take for the same name."""
+    folded = name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
+    return name if folded == name else folded  # the same object, where it can be
 
 
 def tell_missing(root: Path, name: str, source: str, where: str, tally: Tally) -> None:

@@ -133,7 +133,7 @@ def _is_due(class_id: int, index: int, params: SimParams) -> bool:
     run = range(math.ceil(turn / share), math.ceil((turn + 1) / share))
     if index not in run or any(frame in run for frame in promised):
         return False
-    # Chance by class and run alone: every seed tells the same classes in the same frames, only differently drawn.
+    # Chance by class and run alone: all seeds show the same classes in the same frames, each drawn anew.
     return index == run[int(random_for(class_id, "schedule", turn).integers(len(run)))]
 
 
@@ -244,10 +244,9 @@ def _scan_convert(cells: Field, fan: Fan) -> Bytes:
 def _bodies(class_ids: tuple[int, ...], fan: Fan, rng: Chance) -> list[Body]:
     """The scheduled objects, now and then two of a kind, then clutter; large ones first, so that none is buried."""
     families = [CLUTTER, *FAMILIES.values()]
-    wanted = list(class_ids)
-    if wanted and len(wanted) < MOST_OBJECTS and rng.random() < 0.15:
-        wanted.append(wanted[-1])
-    wanted.sort(key=lambda class_id: -families[class_id].size[1])
+    wanted = sorted(class_ids, key=lambda class_id: -families[class_id].size[1])
+    if rng.random() < 0.15 and len(wanted) < MOST_OBJECTS:
+        wanted += [class_id for class_id in wanted[-1:] if not families[class_id].is_wall]
     wanted += [0] * int(rng.integers(0, 4))
     bodies: list[Body] = []
     for class_id in wanted:
@@ -286,9 +285,8 @@ def _spot(size: float, lens: Lens, rng: Chance) -> tuple[float, float]:
 def _room(spot: tuple[float, float], size: float, others: list[Body]) -> float:
     """Free dots around a place; along the beam they count half, for there one body would lie in another's shadow."""
     x, y = spot
-    return min(
-        (math.hypot(x - o.x, (y - o.y) / 2) - size - o.size for o in others if not o.family.is_wall), default=0.0
-    )
+    gaps = (math.hypot(x - o.x, (y - o.y) / 2) - size - o.size for o in others if not o.family.is_wall)
+    return min(gaps, default=0.0)
 
 
 def _wall_foot(turn: float, lens: Lens, rng: Chance) -> tuple[float, float]:

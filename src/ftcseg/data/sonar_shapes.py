@@ -112,7 +112,7 @@ def _spokes(count: int) -> Field:
 
 def wall(rng: Chance, _grain: float) -> Relief:
     """A straight band without ends: one bright ledge, fainter courses beside it, all parallel to the face."""
-    depth, ledge, courses = rng.uniform(0.05, 0.11), rng.uniform(0.1, 0.7), rng.uniform(10, 22)
+    depth, ledge, courses = rng.uniform(0.05, 0.10), rng.uniform(0.1, 0.7), rng.uniform(10, 22)
 
     def relief(u: Field, v: Field) -> Field:
         height = np.zeros_like(v)

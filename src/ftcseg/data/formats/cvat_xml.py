@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
-from xml.etree.ElementTree import Element, ParseError  # noqa: S405 - types only, parsing is defusedxml's
+from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
 from defusedxml.common import DefusedXmlException
@@ -46,6 +46,7 @@ _MOST_FILES = 50  # a root with more XML files holds one per image, and that is 
 _LOOK_BYTES = 2**14
 _NO_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
 _ELLIPSE_CORNERS = 256
+_FARTHEST = 1e12
 
 _Values: TypeAlias = Mapping[str, str]
 """The attributes of one shape, as they are written."""
@@ -69,15 +70,10 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    labels: list[str]
+    labels: tuple[str, ...]  # in the order of <meta>, then those that are used without standing there, by name
     images: dict[str, _Image]
     twice: list[str]
     without_area: int
-
-    @property
-    def used(self) -> set[str]:
-        """Labels of the shapes that are drawn."""
-        return {shape.values.get("label", "") for image in self.images.values() for shape in image.shapes}
 
 
 def can_read(root: Path) -> bool:
@@ -91,9 +87,9 @@ def records(root: Path) -> Found:
     stamps = _annotation_files(root)
     classes = _classes(stamps)
     for stamp in stamps:
-        file, name = _parsed(stamp), Path(stamp[0]).name
+        file, name, folders = _parsed(stamp), Path(stamp[0]).name, ["images/*/", "images/", "*/", "", "data/"]
         for image in file.images.values():
-            path = _find(root, image, listed)
+            path = _find(image, folders, listed)
             if path is None:
                 tell_missing(root, image.name, name, "<image>", tally)
             elif path in result:
@@ -173,7 +169,7 @@ def _parsed(stamp: _Stamp) -> _File:
             remedy="Export it again.",
             kind="unsafe-xml",
         ) from error
-    except (ParseError, ValueError) as error:  # ValueError: an encoding nobody knows
+    except (ParseError, ValueError, LookupError) as error:  # LookupError: an encoding nobody knows
         raise LayoutError(f"{path} is not valid XML ({error}).", remedy="Export it again.") from error
     except OSError as error:
         raise LayoutError(f"{path} cannot be read: {error.strerror}.", remedy="Check that it may be read.") from error
@@ -183,30 +179,31 @@ def _elements(path: Path) -> Iterator[Element]:
     """The children of <annotations>, each dropped again when the next is asked for."""
     depth = 0
     top: Element | None = None
-    for event, element in iterparse(path, events=("start", "end"), forbid_dtd=True):
-        depth += 1 if event == "start" else -1
-        top = element if top is None else top
-        if depth > MAX_DEPTH:
-            raise LayoutError(f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep")
-        if event == "end" and depth == 1:
-            yield element
-            top.clear()
+    with path.open("rb") as file:
+        for event, element in iterparse(file, events=("start", "end"), forbid_dtd=True):
+            depth += 1 if event == "start" else -1
+            top = element if top is None else top
+            if depth > MAX_DEPTH:
+                raise LayoutError(f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep")
+            if event == "end" and depth == 1:
+                yield element
+                top.clear()
 
 
 def _collected(path: Path) -> _File:
-    file = _File([], {}, [], 0)
-    without_area = 0
+    labels, images, twice, without_area = list[str](), dict[str, _Image](), list[str](), 0
     for element in _elements(path):
         if element.tag == "meta":
-            file.labels.extend(name.text or "" for name in element.iterfind(".//labels/label/name"))
+            labels += [name.text or "" for name in element.iterfind(".//labels/label/name")]
         elif element.tag == "track":
             raise LayoutError(f"{path} is CVAT's format for video.", remedy="Export «CVAT for images 1.1».")
         elif element.tag == "image":
             without_area += sum(child.tag in _NO_AREA for child in element)
             image = _image(element)
-            if file.images.setdefault(image.name, image) is not image:
-                file.twice.append(image.name)
-    return replace(file, without_area=without_area)
+            if images.setdefault(image.name, image) is not image:
+                twice.append(image.name)
+    used = {shape.values.get("label", "") for image in images.values() for shape in image.shapes}
+    return _File(tuple(dict.fromkeys([*labels, *sorted(used - {""})])), images, twice, without_area)
 
 
 def _image(element: Element) -> _Image:
@@ -215,27 +212,26 @@ def _image(element: Element) -> _Image:
     return _Image(element.get("name", ""), element.get("subset", ""), size, shapes)
 
 
-def _classes(stamps: tuple[_Stamp, ...]) -> ClassTable:
-    """Background, the labels in the order of <meta>, then labels that are used without standing there, by name."""
-    files = [_parsed(stamp) for stamp in stamps]
-    return _class_table(tuple(label for file in files for label in [*file.labels, *sorted(file.used)]))
-
-
 @lru_cache(maxsize=64)
-def _class_table(labels: tuple[str, ...]) -> ClassTable:
-    plain = dict.fromkeys(label for label in labels if not is_background(label) and label.casefold() not in VOID_NAMES)
+def _classes(stamps: tuple[_Stamp, ...]) -> ClassTable:
+    labels = dict.fromkeys(label for stamp in stamps for label in _parsed(stamp).labels)
+    plain = [label for label in labels if not is_background(label) and label.casefold() not in VOID_NAMES]
     return class_table(dict(enumerate(["background", *plain])), "<labels>")
 
 
-def _find(root: Path, image: _Image, listed: Listed) -> str | None:
+def _find(image: _Image, folders: list[str], listed: Listed) -> str | None:
     """The path of a listed image relative to the root, None where it is missing or leads out."""
     if image.name.startswith(("/", "\\")):
         return None  # behind a folder it would look relative
     # Frames of a video are listed without the suffix that they are exported with.
     endings = ("",) if suffix(image.name) in IMAGE_SUFFIXES else (".PNG", ".png", ".jpg", ".jpeg")
-    folders = ("images/", f"images/{image.subset}/", "", f"{image.subset}/", "data/")
-    tries = (folder + image.name + ending for folder in folders for ending in endings if folder != "/")
-    return next((path for name in tries if (path := listed.find_safe(name)) is not None), None)
+    for i, folder in enumerate(folders):
+        for ending in endings:
+            path = listed.find_safe(folder.replace("*", image.subset or ".") + image.name + ending)
+            if path is not None:
+                folders.insert(0, folders.pop(i))  # where one was, the others are: a miss costs much more than a hit
+                return path
+    return None
 
 
 def _tell(file: _File, name: str, tally: Tally) -> None:
@@ -264,7 +260,11 @@ def _value(item: _Shape, class_ids: Mapping[str, int]) -> int:
     label = item.values.get("label", "")
     if is_background(label):
         return 0
-    return IGNORE if label.casefold() in VOID_NAMES else class_ids[label]
+    if label.casefold() in VOID_NAMES:
+        return IGNORE
+    if label not in class_ids:
+        raise MaskError(f"There is no label {label!r}.", remedy="Give it a label in CVAT.", kind="unknown-value")
+    return class_ids[label]
 
 
 def _z_order(item: _Shape) -> int:
@@ -319,7 +319,8 @@ def _turned(points: Points, values: _Values) -> Points:
     angle = np.deg2rad(_numbers(values, "rotation")[0])
     middle = (points.min(axis=0) + points.max(axis=0)) / 2
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    return middle + (points - middle) @ turn
+    turned: Points = middle + (points - middle) @ turn
+    return turned
 
 
 def _numbers(values: _Values, *names: str) -> list[float]:
@@ -327,8 +328,8 @@ def _numbers(values: _Values, *names: str) -> list[float]:
         numbers = [float(values[name]) for name in names]
     except (KeyError, ValueError) as error:
         raise _bad_shape(f"It lacks one of the numbers {', '.join(names)}.") from error
-    if not np.isfinite(numbers).all():
-        raise _bad_shape(f"One of the numbers {', '.join(names)} is not finite.")
+    if not all(abs(number) < _FARTHEST for number in numbers):  # so written, it also catches NaN
+        raise _bad_shape(f"One of the numbers {', '.join(names)} is no place in an image.")
     return numbers
 
 
