@@ -179,6 +179,15 @@ class Sample:
     labels: Labels | None
 
 
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """What a method asks for per unlabelled image: how many strong views, and whether boxes for CutMix come along."""
+
+    unlabeled: bool = True
+    strong: int = 1
+    cutmix: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Labeled:
     """Labelled images as the student sees them."""
@@ -205,6 +214,12 @@ class SemiBatch:
 
     labeled: Labeled
     unlabeled: Unlabeled | None = None
+    skipped: tuple[str, ...] = ()  # unlabelled files that could not be read and were replaced by the next in order
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The files of this batch, for the report of a step that went wrong."""
+        return self.labeled.ids + (self.unlabeled.ids if self.unlabeled is not None else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,8 @@ MASK_ENDINGS = (
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "jpegimages", "frames", "rgb")
 MASK_FOLDERS = ("masks", "mask", "labels", "label", "annotations", "annotation", "gt", "segmentationclass")
+MASK_FOLDER_ENDINGS = ("_masks", "_labels", "annot")
+"""What makes the folder of masks out of the name of a part: train/ has its masks in train_masks/."""
 
 PART_NAMES: Mapping[str, Part] = {
     **dict.fromkeys(("train", "training", "train_val", "trainval"), "train"),
@@ -50,6 +52,7 @@ NAME_FILES = ("classes.txt", "class_names.txt", "labels.txt")
 BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 VOID_NAMES = frozenset({"void", "ignore", "__ignore__", "ignored", "unlabelled", "unlabeled"})
 MAX_CLASSES = 32_767  # class ids are int16
+DEPTH = 3  # how many folders down a quick look goes
 
 _MACHINE_LITTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN"})
 
@@ -141,7 +144,7 @@ def _entries(real: str, prefix: str, suffixes: Collection[str], tally: Tally) ->
     except OSError as error:
         detail = f"The folder cannot be read: {error.strerror}."
         remedy = "Check that it exists and may be read."
-        tally.add(Finding("unreadable-folder", prefix, detail, remedy, severity="error"))
+        tally.add(Finding("unreadable-folder", prefix or ".", detail, remedy, severity="error"))
 
 
 def _is_litter(name: str) -> bool:
@@ -372,9 +375,7 @@ def tell_pairing(images: list[str], pairing: Pairing, tally: Tally) -> None:
         detail = "The image of this mask has another mask, which comes first by name and is used."
         tally.add(Finding("ambiguous", rivals[0], detail, "Keep one mask per image.", len(rivals)), "mask")
     if copies := pairing.copies:
-        detail = (
-            "These masks lie one folder deeper than their images, as masks of single classes do; they are not read."
-        )
+        detail = "Masks one folder deeper than their images, as those of single classes are, are not read."
         remedy = "Nothing to do where they only repeat the combined masks."
         tally.add(Finding("class-masks", copies[0], detail, remedy, len(copies), "note"))
     if orphans := pairing.orphans:
@@ -410,7 +411,7 @@ class Section:
 def sections(root: Path) -> list[Section]:
     """Image folders with their mask folders: at the root, and in folders named after a part.
 
-    images/ + masks/    train/images/ + train/masks/    test/*.png    unlabelled/*.png
+    images/ + masks/    train/images/ + train/masks/    train/ + train_masks/    test/*.png    unlabelled/*.png
     """
     top = subfolders(root)
     places: list[tuple[str, Part | None]] = [("", None)]
@@ -423,8 +424,9 @@ def sections(root: Path) -> list[Section]:
         masks = next((place + names[name] for name in MASK_FOLDERS if name in names), None)
         if images is not None:
             result.append(Section(images, masks, part))
-        elif (place or masks) and holds(root / place, IMAGE_SUFFIXES):
-            result.append(Section(place.rstrip("/"), masks, part))
+        elif (place or masks) and holds(root / place, IMAGE_SUFFIXES, DEPTH if place else 0):
+            beside = (top.get(place.rstrip("/").casefold() + ending) for ending in MASK_FOLDER_ENDINGS)
+            result.append(Section(place.rstrip("/"), masks or next(filter(None, beside), None), part))
     return result
 
 
@@ -575,8 +577,10 @@ def listed_classes(root: Path, tally: Tally) -> ClassTable | None:
         lines = [line for _, line in text_lines(root, name)]
         numbered = [re.fullmatch(r"(\d{1,5})[\s:,]+(\S.*)", line) for line in lines]
         pairs = [(int(m[1]), m[2]) for m in numbered if m] if all(numbered) else list(enumerate(lines))
-        if len(dict(pairs)) < len(pairs) or any(suffix(name) in IMAGE_SUFFIXES for _, name in pairs):
-            raise LayoutError(f"{name} repeats a number or names pictures.", remedy="")
+        if len(dict(pairs)) < len(pairs):
+            raise LayoutError(f"{name} gives a number twice.")
+        if any(suffix(called) in IMAGE_SUFFIXES for _, called in pairs):
+            raise LayoutError(f"{name} lists pictures, not classes.")
         return class_table(dict(pairs), name)
     except DataError as error:
         remedy = "Write one class name a line, or «id name»; or rename the file if it is something else."

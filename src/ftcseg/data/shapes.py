@@ -29,6 +29,7 @@ Region: TypeAlias = NDArray[np.bool_]
 """(H, W) True where the object is."""
 
 _CROSSINGS_AT_ONCE = 2**20  # bounds the working memory of an outline with very many long edges
+_ELLIPSE_CORNERS = 256  # off the true curve by less than 1/10,000 of the radius
 _FARTHEST = 1e150  # beyond it the product of two coordinates would overflow
 
 # COCO's compressed run lengths: six bits per character from "0" on; five carry the number, low ones first, one says
@@ -94,6 +95,22 @@ def fill_circle(labels: Labels, center: tuple[float, float], radius: float, valu
 def box_points(left: float, top: float, right: float, bottom: float) -> Points:
     """The outline of a box, for `fill_polygon`."""
     return np.array([[left, top], [right, top], [right, bottom], [left, bottom]], dtype=np.float64)
+
+
+def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> Points:
+    """The outline of an ellipse as a polygon of many corners, for `fill_polygon`."""
+    angle = np.linspace(0, 2 * np.pi, _ELLIPSE_CORNERS, endpoint=False)
+    return np.stack([x + radius_x * np.cos(angle), y + radius_y * np.sin(angle)], axis=1)
+
+
+def turned(points: Points, about: tuple[float, float], degrees: float) -> Points:
+    """The points turned about (x, y), clockwise as seen on the screen."""
+    if degrees == 0:
+        return points  # not rounded on the way there and back
+    angle = np.deg2rad(degrees)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    result: Points = (points - about) @ turn + about
+    return result
 
 
 def polygon_area(points: Points) -> float:

@@ -2,8 +2,8 @@
 
 root/
   class_dict.csv               name,r,g,b with a header; or label_colors.txt, `r g b name` a line
-  train/  train_labels/        images and masks of a part; also train_masks, trainannot
-  images/  labels/             or folders as for images-masks; masks may be called x_L.png
+  train/x.png  train_labels/x_L.png
+  images/  labels/             or other folders that images-masks knows
 
 Void and unlabelled are no classes: their pixels are unknown.
 """
@@ -16,14 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftcseg.data.files_found import (
-    PART_NAMES,
-    Section,
     Tally,
     color_coding,
     found,
     section_records,
     sections,
-    subfolders,
     text_file,
     text_lines,
     with_listed_parts,
@@ -33,12 +30,11 @@ from ftcseg.types import Color, Found
 
 LAYOUT = "camvid"
 TABLES = ("class_dict.csv", "label_colors.txt")
-MASK_FOLDER_ENDINGS = ("_labels", "_masks", "annot")
 
 
 def can_read(root: Path) -> bool:
     """Whether a table of colours lies beside folders of images."""
-    return text_file(root, TABLES) is not None and bool(_sections(root))
+    return text_file(root, TABLES) is not None and bool(sections(root))
 
 
 def records(root: Path) -> Found:
@@ -49,25 +45,9 @@ def records(root: Path) -> Found:
     read = _csv_entries if source.endswith(".csv") else _text_entries
     classes, coding = color_coding(read(root, source), source)
     tally = Tally()
-    listed = [record for section in _sections(root) for record in section_records(root, section, tally)]
+    listed = [record for section in sections(root) for record in section_records(root, section, tally)]
     listed = with_listed_parts(root, listed, tally)
     return replace(found(LAYOUT, root, listed, tally), classes=classes, coding=coding)
-
-
-def _sections(root: Path) -> list[Section]:
-    """train/ + train_labels/ and the like; where there are none, the folders of images-masks."""
-    names = subfolders(root)
-    beside = [
-        Section(names[part], names[part + ending], PART_NAMES[part])
-        for part in PART_NAMES
-        for ending in MASK_FOLDER_ENDINGS
-        if part in names and part + ending in names
-    ]
-    if not beside:
-        return sections(root)
-    paired = {section.images for section in beside}
-    # A part without masks, as a test part often is, is still read.
-    return beside + [s for s in sections(root) if s.images not in paired and s.part is not None]
 
 
 def _csv_entries(root: Path, source: str) -> list[tuple[str, Color]]:

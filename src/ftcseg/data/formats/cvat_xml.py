@@ -36,7 +36,15 @@ from ftcseg.data.files_found import (
     suffix,
     tell_missing,
 )
-from ftcseg.data.shapes import Points, blamed_on, box_points, decode_box_runs, drawn_coding, fill_polygon
+from ftcseg.data.shapes import (
+    blamed_on,
+    box_points,
+    decode_box_runs,
+    drawn_coding,
+    ellipse_points,
+    fill_polygon,
+    turned,
+)
 from ftcseg.errors import LayoutError, MaskError
 from ftcseg.files import MAX_ANNOTATION_BYTES, MAX_DEPTH, inside
 from ftcseg.types import IGNORE, ClassTable, Finding, Found, Labels, Record, Shapes
@@ -45,7 +53,6 @@ LAYOUT = "cvat-xml"
 _MOST_FILES = 50  # a root with more XML files holds one per image, and that is not CVAT's
 _LOOK_BYTES = 2**14
 _NO_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
-_ELLIPSE_CORNERS = 256
 _FARTHEST = 1e12
 
 _Values: TypeAlias = Mapping[str, str]
@@ -282,14 +289,13 @@ def _polygon(labels: Labels, values: _Values, value: int) -> None:
 
 def _box(labels: Labels, values: _Values, value: int) -> None:
     left, top, right, bottom = _numbers(values, "xtl", "ytl", "xbr", "ybr")
-    fill_polygon(labels, _turned(box_points(left, top, right, bottom), values), value)
+    middle = (left + right) / 2, (top + bottom) / 2
+    fill_polygon(labels, turned(box_points(left, top, right, bottom), middle, _rotation(values)), value)
 
 
 def _ellipse(labels: Labels, values: _Values, value: int) -> None:
-    x, y, width, height = _numbers(values, "cx", "cy", "rx", "ry")
-    angle = np.linspace(0, 2 * np.pi, _ELLIPSE_CORNERS, endpoint=False)
-    points = np.stack([x + width * np.cos(angle), y + height * np.sin(angle)], axis=1)
-    fill_polygon(labels, _turned(points, values), value)
+    x, y, radius_x, radius_y = _numbers(values, "cx", "cy", "rx", "ry")
+    fill_polygon(labels, turned(ellipse_points(x, y, radius_x, radius_y), (x, y), _rotation(values)), value)
 
 
 def _mask(labels: Labels, values: _Values, value: int) -> None:
@@ -312,15 +318,8 @@ _PAINTERS: Mapping[str, Callable[[Labels, _Values, int], None]] = {
 }
 
 
-def _turned(points: Points, values: _Values) -> Points:
-    """The points turned about their middle by CVAT's `rotation`, in degrees clockwise as seen on the screen."""
-    if "rotation" not in values:
-        return points
-    angle = np.deg2rad(_numbers(values, "rotation")[0])
-    middle = (points.min(axis=0) + points.max(axis=0)) / 2
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    turned: Points = middle + (points - middle) @ turn
-    return turned
+def _rotation(values: _Values) -> float:
+    return _numbers(values, "rotation")[0] if "rotation" in values else 0.0
 
 
 def _numbers(values: _Values, *names: str) -> list[float]:

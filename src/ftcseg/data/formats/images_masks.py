@@ -5,6 +5,7 @@ root/
   masks/a.png   masks/seq/b_mask.png  also mask, labels, annotations, gt, SegmentationClass
   images/train/ + masks/train/        a sub-folder named after a part tells the part
   train/images/ + train/masks/        and so does a folder above
+  train/ + train_masks/               also train_labels, trainannot
   unlabelled/c.png                    images without masks, whatever lies beside them
   classes.txt  val.txt  val_ids.txt   optional: class names; the images of a part
 
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftcseg.data.files_found import (
+    DEPTH,
     IMAGE_SUFFIXES,
     Section,
     Tally,
@@ -30,7 +32,6 @@ from ftcseg.data.files_found import (
 from ftcseg.types import Found
 
 LAYOUT = "images-masks"
-DEPTH = 3  # how far down can_read looks for a picture
 
 
 def can_read(root: Path) -> bool:

@@ -48,7 +48,7 @@ def records(root: Path) -> Found:
     labels = spec.get("labels") if isinstance(spec, dict) else None
     if not isinstance(labels, dict) or not labels:
         raise LayoutError(f"{SPEC} has no «labels».", remedy='Write {"labels": {"background": 0, "rope": 1}, ...}.')
-    ending = spec.get("file_ending", "")
+    ending = str(spec.get("file_ending", ""))
     if ending and ending not in MASK_SUFFIXES:
         raise LayoutError(
             f"{SPEC} says that files end in {ending!r}; volumes are not read.",

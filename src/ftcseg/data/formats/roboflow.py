@@ -24,7 +24,7 @@ from ftcseg.data.files_found import (
     subfolders,
     text_lines,
 )
-from ftcseg.errors import LayoutError
+from ftcseg.errors import DataError, LayoutError
 from ftcseg.types import Found
 
 LAYOUT = "roboflow"
@@ -32,30 +32,41 @@ TABLE = "_classes.csv"
 
 
 def can_read(root: Path) -> bool:
-    """Whether a folder of a part, or the root itself, has Roboflow's table of classes."""
-    return bool(_sections(root))
+    """Whether a folder of a part, or the root itself, has Roboflow's table of pixel values."""
+    return bool(_tables(root))
 
 
 def records(root: Path) -> Found:
     """Every image of every part; the tables must agree."""
-    tally = Tally()
-    parts = _sections(root)
-    tables = {section: _names(root, f"{section.images}/{TABLE}".lstrip("/")) for section in parts}
-    if not parts or any(names != tables[parts[0]] for names in tables.values()):
+    tables = [_names(root, table) for table in _tables(root)]
+    if not tables or any(names != tables[0] for names in tables):
         raise LayoutError(
             f"The tables {TABLE} below {root} are missing or differ.",
             remedy="Export all parts together, so that a value means the same in each.",
         )
-    listed = [record for section in parts for record in section_records(root, section, tally)]
-    classes = class_table(tables[parts[0]], TABLE)
+    tally = Tally()
+    listed = [record for section in _sections(root) for record in section_records(root, section, tally)]
+    classes = class_table(tables[0], TABLE)
     return replace(found(LAYOUT, root, listed, tally), classes=classes, coding=id_coding(classes))
 
 
 def _sections(root: Path) -> list[Section]:
     names = subfolders(root)
     parts = [Section(names[name], None, part) for name, part in PART_NAMES.items() if name in names]
-    parts = parts or [Section("", None, "train")]
-    return [section for section in parts if is_file(root / section.images / TABLE)]
+    return parts or [Section("", None, "train")]
+
+
+def _tables(root: Path) -> list[str]:
+    """The tables that list pixel values: Roboflow's exports for whole images have others of the same name."""
+    paths = [f"{section.images}/{TABLE}".lstrip("/") for section in _sections(root)]
+    return [path for path in paths if is_file(root / path) and _header(root, path).startswith("pixel value")]
+
+
+def _header(root: Path, table: str) -> str:
+    try:
+        return next((line for _, line in text_lines(root, table)), "").casefold()
+    except DataError:  # not text, or not here: no table of ours
+        return ""
 
 
 def _names(root: Path, source: str) -> dict[int, str]:

@@ -21,6 +21,7 @@ import numpy as np
 from ftcseg.data.files_found import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
+    MAX_CLASSES,
     Listed,
     Tally,
     class_table,
@@ -60,7 +61,7 @@ def records(root: Path) -> Found:
     names = _names(spec["names"], name)
     tally = Tally()
     parts = _parts(root, spec, name, tally)
-    masks_dir = str(spec.get("masks_dir") or "")
+    masks_dir = str(spec.get("masks_dir") or "").strip("/")
     # «train: train» means train/images, but train/masks lies below it, too.
     images = sorted(image for image in parts if f"/{masks_dir or DEFAULT_MASKS}/" not in f"/{image}")
     outlines = [] if masks_dir else _beside(root, images, POLYGONS, {".txt"}, tally)
@@ -76,7 +77,8 @@ def records(root: Path) -> Found:
         Record(image, MaskFile(mask) if mask else None, parts[image]) for image, mask in zip(images, masks, strict=True)
     ]
     classes = class_table(names, name)
-    return replace(found("ultralytics", root, listed, tally), classes=classes, coding=id_coding(classes, {UNKNOWN}))
+    coding = id_coding(classes, {UNKNOWN} - names.keys())
+    return replace(found("ultralytics", root, listed, tally), classes=classes, coding=coding)
 
 
 def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
@@ -130,7 +132,7 @@ def _is_spec(root: Path, name: str) -> bool:
 def _names(given: Any, source: str) -> dict[int, str]:
     pairs = dict(enumerate(given)) if isinstance(given, list) else given
     fine = isinstance(pairs, dict) and all(
-        isinstance(k, int) and 0 <= k < UNKNOWN and isinstance(v, str | int) and not isinstance(v, bool)
+        isinstance(k, int) and 0 <= k < MAX_CLASSES and isinstance(v, str | int) and not isinstance(v, bool)
         for k, v in pairs.items()
     )
     if not fine:

@@ -1,0 +1,1 @@
+"""Views to logits: encoders, feature modules, heads."""
