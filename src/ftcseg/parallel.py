@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
+
+from ftcseg.errors import FtcsegError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,15 +45,22 @@ def map_in_order(
         yield from map(function, items)
         return
     chunks = (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
-    pool = ProcessPoolExecutor(workers)
+    pool = ProcessPoolExecutor(workers, initializer=_leave_interrupts_to_the_parent)
     try:
         work = partial(_each, function)
         pending: deque[Future[list[Result]]] = deque(pool.submit(work, c) for c in islice(chunks, _IN_FLIGHT * workers))
         while pending:
             yield from pending.popleft().result()
             pending.extend(pool.submit(work, c) for c in islice(chunks, 1))
+    except BrokenProcessPool as error:
+        raise FtcsegError("A worker process ended unexpectedly; is the memory full? Try --workers 1.") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal; one traceback per worker would bury the parent's sentence."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

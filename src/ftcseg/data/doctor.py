@@ -151,7 +151,8 @@ def _with_names(
     kept = [f for f in findings if f.kind not in ("background-assumed", "value-gaps")]
     if coding.kind != "ids" or dict(coding.values) == {0: 0, 255: 1}:
         return coding, names, kept
-    return replace(coding, values={c.id: c.id for c in names}), names, kept
+    values = {value: c.id for c in names for value in c.values or (c.id,)}
+    return replace(coding, values=values), names, kept
 
 
 def _mask_name(record: Record) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from ftcseg.errors import ImageError
 from ftcseg.types import Pixels
@@ -25,6 +25,8 @@ MAX_PIXELS = 89_478_485
 MAX_SIDE = 200_000
 """No survey frame is longer; a header that claims so is damaged or hostile."""
 _EXIF_ORIENTATION = 0x0112
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
+"""What Pillow may take a file for. It knows more than we need, and one of them (EPS) starts a program to be drawn."""
 _ANIMATED = {"GIF", "WEBP", "PNG", "AVIF"}
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _LARGER = "If it is meant to be that large, raise the limit: «limits: {pixels: N}» in dataset.yaml, or --max-pixels N."
@@ -48,22 +50,27 @@ def opened(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
         if path.stat().st_size == 0:
             raise ImageError(f"{path.name} is empty (0 bytes).", remedy="Copy it again.", kind="empty-file")
         with _pillow_limit(max_pixels):
-            image = Image.open(path)
+            image = Image.open(path, formats=_FORMATS)
+    except ImageError:
+        raise
     except Image.DecompressionBombError as error:
         raise ImageError(
             f"{path.name} is larger than {max_pixels:,} pixels.", remedy=_LARGER, kind="oversized"
         ) from error
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+    except Exception as error:  # decoders raise whatever they like on damaged files; none of it may be a crash
         raise _unreadable(path, error) from error
     with image:
         _check_size(path, *image.size, max_pixels)
-        if image.format in _ANIMATED and getattr(image, "n_frames", 1) > 1:
-            raise ImageError(
-                f"{path.name} is animated ({getattr(image, 'n_frames', 0)} frames).",
-                remedy="Export the frames as single images.",
-                kind="animated",
-            )
+        if _is_animated(path, image):
+            raise ImageError(f"{path.name} is animated.", remedy="Export the frames as single images.", kind="animated")
         yield image
+
+
+def _is_animated(path: Path, image: Image.Image) -> bool:
+    try:
+        return image.format in _ANIMATED and bool(getattr(image, "is_animated", False))
+    except Exception as error:  # see opened
+        raise _unreadable(path, error) from error
 
 
 @contextmanager
@@ -91,6 +98,9 @@ def _check_size(path: Path, width: int, height: int, max_pixels: int) -> None:
 
 
 def _unreadable(path: Path, error: BaseException) -> ImageError:
+    if isinstance(error, OSError) and error.errno is not None:
+        remedy = "Check that it is there, and that you may read it."
+        return ImageError(f"{path.name} cannot be read: {error.strerror}.", remedy=remedy, kind="missing")
     reason = " ".join(str(error).split())[:160] or error.__class__.__name__
     return ImageError(
         f"{path.name} cannot be decoded ({reason.replace(str(path), path.name)}).",
@@ -125,28 +135,30 @@ def oriented(array: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 def read_header(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     """Format, mode, stored size and orientation, without decoding."""
-    if _is_tiff(path):
+    if is_tiff(path):
         return _tiff_header(path, max_pixels)
     with opened(path, max_pixels) as image:
-        mode = "RGB;16" if _is_deep_png(path) else image.mode
+        mode = f"{image.mode};16" if is_deep_png(path) else image.mode
         return Header(image.format or "?", mode, *image.size, orientation_of(image))
 
 
 def read_image(path: Path, max_pixels: int = MAX_PIXELS) -> Pixels:
     """(H, W, C) pixels, upright, in the file's own depth: uint8, uint16 or float32."""
-    if _is_tiff(path):
+    pixels: Pixels = oriented(*read_unturned(path, max_pixels))
+    return pixels
+
+
+def read_unturned(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Pixels, int]:
+    """(H, W, C) pixels as they lie in the file, and the EXIF orientation that turns them upright."""
+    if is_tiff(path):
         return _read_tiff(path, max_pixels)
     with opened(path, max_pixels) as image:
         try:
-            if _is_deep_png(path):
-                pixels = _read_deep_png(path)
-                return oriented(pixels, orientation_of(image))
-            return oriented(_to_array(image), orientation_of(image))
-        except ImageError:
-            raise
+            pixels = _read_deep_png(path) if is_deep_png(path) else _to_array(image)
+            return pixels, orientation_of(image)
         except MemoryError as error:
             raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
-        except Exception as error:  # decoders raise whatever they like on damaged files; none of it may be a crash
+        except Exception as error:  # see opened
             raise _unreadable(path, error) from error
 
 
@@ -154,8 +166,7 @@ def _to_array(image: Image.Image) -> Pixels:
     if image.mode == "1":
         return (np.asarray(image, dtype=np.uint8) * 255)[:, :, None]
     if image.mode in ("L", "F", "I;16", "I;16L", "I;16B"):
-        array = np.asarray(image)
-        return _own_depth(array)[:, :, None]
+        return _own_depth(np.asarray(image))[:, :, None]
     if image.mode == "I":
         array = np.asarray(image)
         deep = array.astype(np.uint16) if array.min() >= 0 and array.max() <= 65535 else array.astype(np.float32)
@@ -173,17 +184,13 @@ def _own_depth(array: NDArray[Any]) -> Pixels:
         return array
     if array.dtype.kind == "u" and array.dtype.itemsize == 2:
         return array.astype(np.uint16, copy=False)  # also turns the byte order round
-    if array.dtype.kind not in "uif":
-        raise ImageError(
-            f"Pixels of type {array.dtype} are not supported.", remedy="Save as 8- or 16-bit.", kind="depth"
-        )
-    return array.astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which doctor reports
+        return array.astype(np.float32)
 
 
-def _is_deep_png(path: Path) -> bool:
+def is_deep_png(path: Path) -> bool:
     """Whether this is a PNG of 16 bits a channel and several channels, which Pillow would cut to 8."""
-    with path.open("rb") as file:
-        start = file.read(26)
+    start = _first_bytes(path, 26)
     return start[:8] == _PNG_SIGNATURE and len(start) == 26 and start[24] == 16 and start[25] in (2, 4, 6)
 
 
@@ -194,14 +201,17 @@ def _read_deep_png(path: Path) -> Pixels:
     return _own_depth(array if array.ndim == 3 else array[:, :, None])
 
 
-def _is_tiff(path: Path) -> bool:
+def is_tiff(path: Path) -> bool:
+    """Whether the file begins as TIFFs and BigTIFFs do."""
+    return _first_bytes(path, 4) in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+def _first_bytes(path: Path, count: int) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(4) in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+            return file.read(count)
     except OSError as error:
-        raise ImageError(
-            f"{path.name} cannot be read: {error.strerror}.", remedy="Check it.", kind="missing"
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 @contextmanager
@@ -211,18 +221,24 @@ def _tiff_page(path: Path, max_pixels: int) -> Iterator[Any]:
 
     try:
         with tifffile.TiffFile(path) as tiff:
-            if len(tiff.pages) > 1:
-                remedy = "Save one page a file, or the pages as channels."
-                raise ImageError(f"{path.name} has {len(tiff.pages)} pages.", remedy=remedy, kind="animated")
             page: Any = tiff.pages[0]
+            pages = max(len(tiff.pages), int(page.imagedepth))
+            if pages > 1:
+                remedy = "Save one page a file, or the pages as channels."
+                raise ImageError(f"{path.name} has {pages} pages.", remedy=remedy, kind="animated")
             # A page of twenty channels holds five times what an RGBA page of its size does.
             _check_size(
                 path, int(page.imagewidth), int(page.imagelength), 4 * max_pixels // max(4, page.samplesperpixel)
             )
+            if page.dtype is None or page.dtype.kind not in "buif":
+                remedy = "Save it as 8- or 16-bit."
+                raise ImageError(f"{path.name} has pixels of type {page.dtype}.", remedy=remedy, kind="depth")
             yield page
     except ImageError:
         raise
-    except Exception as error:  # see read_image
+    except MemoryError as error:
+        raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
+    except Exception as error:  # see opened
         raise _unreadable(path, error) from error
 
 
@@ -234,18 +250,30 @@ def _tiff_orientation(page: Any) -> int:
 
 def _tiff_header(path: Path, max_pixels: int) -> Header:
     with _tiff_page(path, max_pixels) as page:
-        mode = f"{page.samplesperpixel}x{page.dtype}"
+        mode = "P" if page.photometric.name == "PALETTE" else f"{page.samplesperpixel}x{page.dtype}"
         return Header("TIFF", mode, int(page.imagewidth), int(page.imagelength), _tiff_orientation(page))
 
 
-def _read_tiff(path: Path, max_pixels: int) -> Pixels:
-    """Every channel of a TIFF: interleaved or in planes, 8 or 16 bits or float."""
+def read_tiff_numbers(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+    """(H, W, C) numbers as they lie in a TIFF: of a palette its indices, of a bilevel one False and True."""
     with _tiff_page(path, max_pixels) as page:
+        return _tiff_array(page)
+
+
+def _tiff_array(page: Any) -> NDArray[Any]:
+    """Every channel, interleaved or in planes."""
+    array: NDArray[Any] = page.asarray()
+    height, width, channels = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
+    if channels > 1 and array.shape == (channels, height, width):
+        array = np.moveaxis(array, 0, -1)
+    return array.reshape(height, width, channels)
+
+
+def _read_tiff(path: Path, max_pixels: int) -> tuple[Pixels, int]:
+    with _tiff_page(path, max_pixels) as page:
+        array = _tiff_array(page)
         if page.photometric.name == "PALETTE":
-            with opened(path, max_pixels) as image:
-                return oriented(_to_array(image), orientation_of(image))
-        array: NDArray[Any] = page.asarray()
-        height, width, channels = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
-        if channels > 1 and array.shape == (channels, height, width):
-            array = np.moveaxis(array, 0, -1)
-        return oriented(_own_depth(array.reshape(height, width, channels)), _tiff_orientation(page))
+            array = (np.moveaxis(page.colormap[:, array[:, :, 0]], 0, -1) >> 8).astype(np.uint8)
+        elif page.photometric.name == "MINISWHITE" and array.dtype.kind in "bu":
+            array = ~array  # stored as a negative: 0 is white
+        return _own_depth(array), _tiff_orientation(page)

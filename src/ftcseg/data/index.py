@@ -27,6 +27,7 @@ from ftcseg.data.formats import (
 from ftcseg.data.sets import SETS, locate, recognise
 from ftcseg.data.sets.sheet import Sheet
 from ftcseg.errors import LayoutError, UsageError, unknown_name
+from ftcseg.files import read_yaml
 from ftcseg.types import Found, MaskFile, Part, Record
 
 
@@ -99,7 +100,7 @@ def _names() -> str:
 
 def _file(path: Path) -> Source:
     if path.suffix in (".yaml", ".yml"):
-        data = describe.read_yaml(path)
+        data = read_yaml(path)
         if isinstance(data, dict) and "ftcseg" in data:
             return _described(path)
         if isinstance(data, dict) and "names" in data:

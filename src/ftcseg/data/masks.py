@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ftcseg.data.formats import coco, cvat_xml, labelme, ultralytics
-from ftcseg.data.images import MAX_PIXELS, Header, opened, oriented, read_header, read_image
+from ftcseg.data.images import (
+    MAX_PIXELS,
+    Header,
+    is_deep_png,
+    is_tiff,
+    opened,
+    oriented,
+    read_header,
+    read_tiff_numbers,
+    read_unturned,
+)
 from ftcseg.errors import ImageError, MaskError
 from ftcseg.files import inside
 from ftcseg.types import IGNORE, ClassFiles, Color, Fit, Labels, MaskCoding, MaskRef, Shapes
@@ -37,11 +47,13 @@ def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
     try:
         if path.suffix.lower() in (".npy", ".npz"):
             return _read_npy(path, max_pixels)
+        if is_tiff(path):
+            return _plain(read_tiff_numbers(path, max_pixels), path)
         with opened(path, max_pixels) as image:
-            if image.format != "TIFF" and image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA"):
+            if image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA") and not is_deep_png(path):
                 array = np.asarray(image)  # a palette mask comes as its indices
                 return _plain(array.astype(np.uint8) if image.mode == "1" else array, path)
-        return _plain(read_image(path, max_pixels), path)
+        return _plain(read_unturned(path, max_pixels)[0], path)
     except ImageError as error:
         raise MaskError(error.what, remedy=error.remedy, kind=error.kind) from error
     except (OSError, SyntaxError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -147,7 +159,7 @@ def _decode_ids(stored: NDArray[Any], coding: MaskCoding, name: str, weights: ND
                 lookup[value] = class_id
         if coding.tolerance:
             _spread(lookup, table, coding.tolerance)
-        labels = lookup[stored]
+        labels: Labels = lookup[stored]
     else:
         values, inverse = np.unique(stored, return_inverse=True)
         ids = np.array([table.get(int(v), _UNKNOWN) for v in values], dtype=np.int16)
@@ -197,7 +209,7 @@ def spans(values: Iterable[int]) -> str:
 def pack_colors(colors: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """(..., 3) colours as one number each, 0xRRGGBB."""
     wide = colors.astype(np.uint32)
-    packed: NDArray[np.uint32] = (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
+    packed: NDArray[np.uint32] = ((wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]).astype(np.uint32)
     return packed
 
 
@@ -309,7 +321,8 @@ def fit_to(labels: Labels, shape: tuple[int, int], fit: Fit, name: str) -> Label
     if fit == "resize":
         ys = np.minimum((np.arange(height) + 0.5) * rows / height, rows - 1).astype(np.intp)
         xs = np.minimum((np.arange(width) + 0.5) * columns / width, columns - 1).astype(np.intp)
-        return labels[ys][:, xs]
+        resized: Labels = labels[ys][:, xs]
+        return resized
     if fit == "refuse" or rows < height or columns != width:
         raise _mismatch(name, labels.shape, shape)
     start = {"crop-top": 0, "crop-center": (rows - height) // 2, "crop-bottom": rows - height}[fit]

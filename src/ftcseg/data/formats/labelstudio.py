@@ -11,6 +11,7 @@ without annotation is unlabelled, one that was submitted without any region is n
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -179,7 +180,7 @@ def _compact(entry: dict[str, Any]) -> Any:
 def _task(entry: dict[str, Any]) -> _Task:
     texts = [v for v in entry["data"].values() if isinstance(v, str)]
     given = entry["data"].get("image")
-    url = given if isinstance(given, str) else next((t for t in texts if suffix(t) in IMAGE_SUFFIXES), "")
+    url = given if isinstance(given, str) else next((t for t in texts if suffix(_names(t)[0]) in IMAGE_SUFFIXES), "")
     done = [a for a in entry["annotations"] if isinstance(a, dict) and not a.get("was_cancelled")]
     regions = tuple(_regions(done[0].get("result"))) if done else None
     return _Task(str(entry.get("id")), url, regions, len(done))
@@ -218,8 +219,11 @@ def _is_special(label: str) -> bool:
 
 def _names(url: str) -> list[str]:
     """What the image may be called: as its link says, only its last part, and that without an upload's prefix."""
-    parts = urlsplit(url) if "://" in url or "?" in url else None
-    path = unquote(url) if parts is None else (parse_qs(parts.query).get("d") or [unquote(parts.path)])[0]
+    path = unquote(url)
+    if "://" in url or "?" in url:
+        with contextlib.suppress(ValueError):  # it only looked like a link
+            parts = urlsplit(url)
+            path = (parse_qs(parts.query).get("d") or [unquote(parts.path)])[0]
     path = path.replace("\\", "/").lstrip("/")
     last = path.rpartition("/")[2]
     return list(dict.fromkeys([path, last, re.sub(r"^[0-9a-f]{8}-", "", last)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,21 +12,16 @@ from ftcseg.errors import UsageError
 
 
 class Head(nn.Module):
-    """Turns encoder maps, shallow to deep, into class scores. `classifier` is its last 1x1 convolution.
-
-    Every head is built alike: `Head(channels, num_classes, features=..., wide=...)`. `features` is its working width
-    (None: the width of its paper); `wide` is how many channels enter the classifier (None: the working width), which
-    the head_wide gate of OPR sets to the encoder's width (reading A3).
-    """
+    """Turns encoder maps, shallow to deep, into class scores. All are built alike, see `MakeHead`."""
 
     channels: tuple[int, ...]
+    """Width of each map it reads."""
     classifier: nn.Conv2d
+    """Its last layer, a 1x1 convolution to the classes."""
     mixes_batch = False
-    """True where BatchNorm lets one image of a batch see the others: such a head must not be asked made-up questions."""
+    """True where BatchNorm lets the images of a batch see each other: no place for made-up questions (`answer`)."""
 
-    def __init__(
-        self, channels: Sequence[int], num_classes: int, *, features: int | None = None, wide: int | None = None
-    ) -> None:
+    def __init__(self, channels: Sequence[int], num_classes: int) -> None:
         super().__init__()
         self.channels = tuple(channels)
         if num_classes < 2:
@@ -50,6 +46,20 @@ class Head(nn.Module):
         maps[level] = vectors[:, :, None, None]
         scores: Tensor = self(maps)
         return scores.mean(dim=(2, 3))
+
+
+class MakeHead(Protocol):
+    """How a head is made.
+
+    `features` is its working width (None: the width of its paper). `wide` is how many channels enter the classifier
+    (None: the working width); OPR's head_wide gate sets it to the encoder's width (reading A3).
+    """
+
+    def __call__(
+        self, channels: Sequence[int], num_classes: int, *, features: int | None = None, wide: int | None = None
+    ) -> Head:
+        """A fresh head."""
+        ...
 
 
 class BatchNorm(nn.BatchNorm2d):

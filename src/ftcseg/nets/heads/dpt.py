@@ -1,7 +1,7 @@
 """DPT head for ViT maps, as in UniMatch V2 and FTC-Seg: 2,738,411 parameters for DINOv2-S and 11 classes.
 
-A ViT's four maps all have one width and one size. They are first given the sizes a pyramid would have (x4, x2, x1, x1/2:
-148, 74, 37, 19 for a 518 crop) and then fused from deep to shallow.
+A ViT's four maps all have one width and one size. They are first given the sizes of a pyramid (x4, x2, x1, x1/2; that
+is 148, 74, 37, 19 for a 518 crop) and then fused from deep to shallow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DPT_SIZES: Mapping[int, DPTSize] = {
     768: DPTSize(128, (96, 192, 384, 768)),  # base
     1024: DPTSize(256, (256, 512, 1024, 1024)),  # large
 }
-"""By the encoder's width. Other widths follow the rule behind small and base: width / 6, and width / 8, / 4, / 2, / 1."""
+"""By the encoder's width. Others follow the rule behind small and base: width / 6; width / 8, / 4, / 2, / 1."""
 
 
 def dpt_size(width: int) -> DPTSize:

@@ -64,7 +64,7 @@ class Fusion(nn.Module):
         levels = [narrow(x) for narrow, x in zip(self.narrow, maps, strict=True)]
         height, width = levels[0].shape[-2:]
         sizes = [(2 * height, 2 * width), *(x.shape[-2:] for x in levels[:-1])]
-        fused = None
+        fused: Tensor | None = None
         for level, block, size in reversed(list(zip(levels, self.blocks, sizes, strict=True))):
             fused = block(level, fused, size)
         assert fused is not None

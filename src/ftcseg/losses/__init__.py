@@ -1,0 +1,1 @@
+"""Logits and labels to one number to descend."""

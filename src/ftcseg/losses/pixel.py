@@ -1,0 +1,83 @@
+"""Cross-entropy in its kinds. Every empty case is decided here: what holds nothing costs nothing, and keeps its graph.
+
+Shapes: logits (B, C, H, W); target, keep and the fields of pseudo-labels (B, H, W).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ftcseg.types import IGNORE, PseudoLabels
+
+Normaliser: TypeAlias = Literal["valid", "hw", "kept"]
+"""What a sum over kept pixels is divided by: the valid, all of them as printed, or the kept (reading C4)."""
+
+
+def pixel_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean cross-entropy over known pixels; an all-ignored crop costs nothing."""
+    return _summed(logits, target) / _at_least_one((target != IGNORE).sum())
+
+
+def ohem_loss(logits: Tensor, target: Tensor, *, thresh: float = 0.7, min_kept: int = 100_000) -> Tensor:
+    """Mean cross-entropy over hard pixels: those whose true class gets at most `thresh`, and at least `min_kept`.
+
+    Where fewer are that hard, the `min_kept` hardest of the batch count; where fewer are known, all known ones do.
+    """
+    losses = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="none")[target != IGNORE]
+    hard, bar = losses.detach(), losses.new_tensor(-math.log(thresh))
+    enough = min(min_kept, losses.numel())
+    if enough and (hard >= bar).sum() < enough:
+        bar = hard.kthvalue(losses.numel() - enough + 1).values
+    return _mean(losses[hard >= bar])
+
+
+def kept_loss(logits: Tensor, pseudo: PseudoLabels, keep: Tensor, *, normaliser: Normaliser = "valid") -> Tensor:
+    """Cross-entropy with the pseudo-labels, summed over kept pixels and divided by the count of valid ones."""
+    keep = keep & pseudo.valid
+    counts = {"valid": pseudo.valid, "hw": torch.ones_like(keep), "kept": keep}
+    return _summed(logits, _where(keep, pseudo)) / _at_least_one(counts[normaliser].sum())
+
+
+def balanced_kept_loss(
+    logits: Tensor, pseudo: PseudoLabels, keep: Tensor, *, normaliser: Literal["valid", "kept"] = "kept"
+) -> Tensor:
+    """Like `kept_loss`, but each predicted class is averaged on its own first, and then all classes count alike.
+
+    "kept" takes the mean over a class's kept pixels, and over classes that have any. "valid" divides by all pixels
+    predicted as the class, so that a class of which little is kept weighs little, as in `kept_loss`.
+    """
+    keep = keep & pseudo.valid
+    base = pseudo.valid if normaliser == "valid" else keep
+    pixels = torch.bincount(pseudo.labels[base], minlength=logits.shape[1])
+    weights = 1 / (_at_least_one(pixels) * _at_least_one((pixels > 0).sum()))
+    return _summed(logits, _where(keep, pseudo), weights.to(logits.dtype))
+
+
+def weighted_loss(logits: Tensor, pseudo: PseudoLabels, keep: Tensor) -> Tensor:
+    """Cross-entropy where each kept pixel weighs as much as the teacher is sure of it, over the count of valid ones.
+
+    With `keep=pseudo.valid` there is no filter at all, only weights.
+    """
+    losses = F.cross_entropy(logits, _where(keep & pseudo.valid, pseudo), ignore_index=IGNORE, reduction="none")
+    return (losses * pseudo.conf).sum() / _at_least_one(pseudo.valid.sum())
+
+
+def _summed(logits: Tensor, target: Tensor, class_weights: Tensor | None = None) -> Tensor:
+    return F.cross_entropy(logits, target, weight=class_weights, ignore_index=IGNORE, reduction="sum")
+
+
+def _where(keep: Tensor, pseudo: PseudoLabels) -> Tensor:
+    return pseudo.labels.masked_fill(~keep, IGNORE)
+
+
+def _mean(losses: Tensor) -> Tensor:
+    return losses.sum() / max(losses.numel(), 1)
+
+
+def _at_least_one(count: Tensor) -> Tensor:
+    return count.clamp(min=1)

@@ -1,0 +1,117 @@
+"""EfficientNet-Lite 0, 1 and 2: EfficientNets without squeeze-and-excitation and with ReLU6, made for small processors.
+
+The published weights were trained in TensorFlow, and three of its habits are part of the model: padding that puts the odd
+pixel at the bottom right, batch normalisation with eps 1e-3 and momentum 0.01, and pixels scaled as (value - 127) / 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ftcseg.nets.encoders.base import RGB, Encoder, Options, fit_stats, together
+from ftcseg.nets.encoders.drop_path import DropPath, rising_rates
+from ftcseg.nets.weights import KeyMap
+
+MEAN = (127 / 255,) * RGB
+STD = (128 / 255,) * RGB
+BN_EPS = 1e-3
+BN_MOMENTUM = 0.01
+STEM_WIDTH = 32  # Lite models scale neither the stem nor the head
+EXPANSION = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A row of the architecture table, before scaling."""
+
+    width: int
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int = EXPANSION
+
+
+STAGES = (
+    Stage(16, 1, 3, 1, expansion=1),
+    Stage(24, 2, 3, 2),
+    Stage(40, 2, 5, 2),
+    Stage(80, 3, 3, 2),
+    Stage(112, 3, 5, 1),
+    Stage(192, 4, 5, 2),
+    Stage(320, 1, 3, 1),
+)
+TAPS = (1, 2, 4, 6)
+"""Stages whose outputs are the four maps: the last ones at strides 4, 8, 16 and 32."""
+
+SCALES: Mapping[str, tuple[float, float]] = {
+    "efficientnet-lite0": (1.0, 1.0),
+    "efficientnet-lite1": (1.0, 1.1),
+    "efficientnet-lite2": (1.1, 1.2),
+}
+"""Width and depth factors of each model."""
+
+KEYS = KeyMap(
+    renames=(
+        (r"^_conv_stem\.", "stem.conv."),
+        (r"^_bn0\.", "stem.norm."),
+        (r"^_blocks\.(\d+)\.", r"layers.\1."),
+        (r"\._expand_conv\.", ".expand.conv."),
+        (r"\._bn0\.", ".expand.norm."),
+        (r"\._depthwise_conv\.", ".depthwise.conv."),
+        (r"\._bn1\.", ".depthwise.norm."),
+        (r"\._project_conv\.", ".project.conv."),
+        (r"\._bn2\.", ".project.norm."),
+    ),
+    ignored=(r"^_conv_head\.", r"^_bn1\.", r"^_fc\."),
+)
+
+
+class ConvNorm(nn.Module):
+    """Convolution, batch normalisation and, unless it ends a block, ReLU6."""
+
+    def __init__(self, widths: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1, act: bool = True) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(*widths, kernel, stride, kernel // 2, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(widths[1], eps=BN_EPS, momentum=BN_MOMENTUM)
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map (B, C, H / stride, W / stride), sides rounded up."""
+        x = self.norm(_same_conv(x, self.conv))
+        return F.relu6(x, inplace=True) if self.act else x
+
+
+def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """The convolution with TensorFlow's padding."""
+    if conv.stride == (1, 1):
+        return conv(x)  # type: ignore[no-any-return]
+    # Both paddings agree for an odd side. For an even one TensorFlow starts a pixel later than half the kernel says.
+    size, kernel = x.shape[-2:], conv.kernel_size
+    total = [k - 2 + n % 2 for k, n in zip(kernel, size, strict=True)]
+    top, left = (t // 2 for t in total)
+    padded = F.pad(x, (left, total[1] - left, top, total[0] - top))
+    return F.conv2d(padded, conv.weight, None, conv.stride, 0, 1, conv.groups)
+
+
+class Bottleneck(nn.Module):
+    """Widen, look around in every channel by itself, narrow; added to its input where shapes allow."""
+
+    def __init__(self, widths: tuple[int, int], kernel: int, stride: int, expansion: int, drop: float) -> None:
+        super().__init__()
+        narrow, out = widths
+        wide = narrow * expansion
+        self.expand = ConvNorm((narrow, wide), 1) if expansion > 1 else nn.Identity()
+        self.depthwise = ConvNorm((wide, wide), kernel, stride, groups=wide)
+        self.project = ConvNorm((wide, out), 1, act=False)
+        self.residual = stride == 1 and narrow == out
+        self.drop = DropPath(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map after one block."""
+        y = self.project(self.depthwise(self.expand(x)))
+        return x + self.drop(y) if self.residual else y

@@ -1,0 +1,56 @@
+"""From the teacher's logits to pseudo-labels: made, mixed, counted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ftcseg.types import PseudoCounts, PseudoLabels
+
+
+@torch.no_grad()
+def pseudo_labels(logits: Tensor, valid: Tensor) -> PseudoLabels:
+    """The teacher's best class and its probability at every pixel.
+
+    `logits` is (B, C, H, W), `valid` (B, H, W). Only the winner's probability is formed: exp(max - logsumexp).
+    """
+    logits = logits.float()  # bfloat16 knows no number between 0.9492 and 0.9531: too coarse to test against 0.95
+    best, labels = logits.max(1)
+    return PseudoLabels(labels, (best - logits.logsumexp(1)).exp(), valid)
+
+
+@torch.no_grad()
+def soft_counts(logits: Tensor, valid: Tensor) -> Tensor:
+    """Valid pixels per class, (C,) float, where each pixel splits its vote by the teacher's probabilities."""
+    votes = logits.float().softmax(1).masked_fill_(~valid.unsqueeze(1), 0)
+    return votes.sum((2, 3)).sum(0)
+
+
+def mix_pseudo(pseudo: PseudoLabels, box: Tensor) -> PseudoLabels:
+    """Pseudo-labels cut like their views: inside the box, (B, H, W) bool, those of the batch-reversed partner."""
+    return PseudoLabels(
+        labels=torch.where(box, pseudo.labels.flip(0), pseudo.labels),
+        conf=torch.where(box, pseudo.conf.flip(0), pseudo.conf),
+        valid=torch.where(box, pseudo.valid.flip(0), pseudo.valid),
+    )
+
+
+def class_counts(labels: Tensor, num_classes: int) -> Tensor:
+    """How often each class id occurs, (num_classes,) int64; every label must be a class id."""
+    return torch.bincount(labels.flatten(), minlength=num_classes)
+
+
+@torch.no_grad()
+def pseudo_counts(pseudo: PseudoLabels, keep: Tensor, num_classes: int) -> PseudoCounts:
+    """What one batch of pseudo-labels holds per predicted class; `keep` is (B, H, W) bool."""
+    return PseudoCounts(
+        seen=class_counts(pseudo.labels[pseudo.valid], num_classes),
+        kept=class_counts(pseudo.labels[pseudo.valid & keep], num_classes),
+        conf=_sum_by_class(pseudo.conf * pseudo.valid, pseudo.labels, num_classes),
+    )
+
+
+def _sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    # Row by row first: one float32 sum over millions of pixels would round most of them away.
+    values, labels = values.flatten(0, -2), labels.flatten(0, -2)
+    return values.new_zeros(len(values), num_classes).scatter_add_(1, labels, values).sum(0)

@@ -1,0 +1,1 @@
+"""Rules that say which pseudo-labels to learn from."""

@@ -1,0 +1,221 @@
+"""Two lists of images and a plan to a resumable stream of batches.
+
+Batch number k depends on the seed and on k alone: which images, which crops, which noise. So a run continues at any
+step without replaying what came before, and the number of loader workers changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from ftcseg.data.dataset import Dataset
+from ftcseg.errors import DataError
+from ftcseg.rng import random_for
+from ftcseg.types import Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
+from ftcseg.views.geometry import GeometryParams, draw_window, lay_image, lay_labels, shown_area
+from ftcseg.views.mix import CutMixParams, draw_box
+from ftcseg.views.photometric import PhotometricParams, apply_looks, draw_look
+
+CACHE_BYTES = 1 << 30
+"""Decoded images kept in memory per process: a small set is read from disk once."""
+MAX_SKIPS = 100
+"""Unreadable unlabelled images in a row before the batch gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewParams:
+    """How views are made."""
+
+    geometry: GeometryParams = field(default_factory=GeometryParams)
+    photometric: PhotometricParams = field(default_factory=PhotometricParams)
+    cutmix: CutMixParams = field(default_factory=CutMixParams)
+    labeled_batch: int = 4
+    unlabeled_batch: int = 4
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+
+class Order:
+    """An endless order of n items, reshuffled every pass, addressable at any place without state."""
+
+    def __init__(self, count: int, seed: int, salt: str) -> None:
+        self.count, self.seed, self.salt = count, seed, salt
+        self._pass = -1
+        self._permutation = np.arange(count)
+
+    def __getitem__(self, place: int) -> int:
+        number, offset = divmod(place, self.count)
+        if number != self._pass:
+            self._permutation = random_for(self.seed, self.salt, number).permutation(self.count)
+            self._pass = number
+        return int(self._permutation[offset])
+
+
+class _Shelf:
+    """Decoded samples of a dataset, the first so many bytes of them kept."""
+
+    def __init__(self, dataset: Dataset, limit: int = CACHE_BYTES) -> None:
+        self.dataset, self.room = dataset, limit
+        self._kept: dict[int, Sample] = {}
+
+    def __getitem__(self, index: int) -> Sample:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        sample = self.dataset[index]
+        size = sample.image.nbytes + (sample.labels.nbytes if sample.labels is not None else 0)
+        if size <= self.room:
+            self._kept[index] = sample
+            self.room -= size
+        return sample
+
+
+class BatchMaker(TorchDataset[SemiBatch]):
+    """`maker[step]` is the batch of that step, for this rank."""
+
+    def __init__(
+        self, labeled: Dataset, unlabeled: Dataset | None, plan: ViewPlan, params: ViewParams, seed: int
+    ) -> None:
+        self.labeled, self.plan, self.params, self.seed = _Shelf(labeled), plan, params, seed
+        self.labeled_order = Order(len(labeled), seed, "labeled")
+        self.unlabeled = _Shelf(unlabeled) if plan.unlabeled and unlabeled is not None and len(unlabeled) else None
+        self.unlabeled_order = Order(len(unlabeled), seed, "unlabeled") if unlabeled is not None else None
+        self.rank, self.world = 0, 1
+
+    def on_rank(self, rank: int, world: int) -> BatchMaker:
+        """The same maker for one of several processes: each takes its own slice of every step."""
+        self.rank, self.world = rank, world
+        return self
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of one pass over the unlabelled images, or over the labelled ones where there are no others."""
+        if self.unlabeled is not None:
+            return max(1, len(self.unlabeled.dataset) // (self.params.unlabeled_batch * self.world))
+        return max(1, len(self.labeled.dataset) // (self.params.labeled_batch * self.world))
+
+    def __len__(self) -> int:
+        return 1 << 62  # steps do not run out
+
+    def __getitem__(self, step: int) -> SemiBatch:
+        labeled = self._labeled(step)
+        if self.unlabeled is None:
+            return SemiBatch(labeled)
+        unlabeled, skipped = self._unlabeled(step)
+        return SemiBatch(labeled, unlabeled, skipped)
+
+    def _places(self, step: int, batch: int) -> range:
+        first = (step * self.world + self.rank) * batch
+        return range(first, first + batch)
+
+    def _labeled(self, step: int) -> Labeled:
+        crop = self.params.geometry.crop
+        images, labels, ids = [], [], []
+        for place in self._places(step, self.params.labeled_batch):
+            sample = self.labeled[self.labeled_order[place]]
+            rng = random_for(self.seed, "labeled view", place)
+            window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
+            images.append(lay_image(sample.image, window, crop))
+            assert sample.labels is not None
+            labels.append(lay_labels(sample.labels, window, crop))
+            ids.append(sample.id)
+        return Labeled(self._normalised(torch.stack(images)), torch.stack(labels), tuple(ids))
+
+    def _unlabeled(self, step: int) -> tuple[Unlabeled, tuple[str, ...]]:
+        crop = self.params.geometry.crop
+        images, valid, ids = [], [], []
+        looks: list[list[Any]] = [[] for _ in range(self.plan.strong)]
+        boxes: list[list[Tensor]] = [[] for _ in range(self.plan.strong)]
+        skipped: list[str] = []
+        for place in self._places(step, self.params.unlabeled_batch):
+            sample = self._readable(place, skipped)
+            rng = random_for(self.seed, "unlabeled view", place)
+            window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
+            images.append(lay_image(sample.image, window, crop))
+            valid.append(shown_area(window, crop))
+            ids.append(sample.id)
+            for view in range(self.plan.strong):
+                looks[view].append(draw_look(self.params.photometric, rng))
+                boxes[view].append(draw_box(*crop, self.params.cutmix, rng))
+        weak = torch.stack(images)
+        strong = tuple(self._normalised(apply_looks(weak, view)) for view in looks)
+        masks = tuple(torch.stack(view) for view in boxes)
+        return Unlabeled(self._normalised(weak), strong, masks, torch.stack(valid), tuple(ids)), tuple(skipped)
+
+    def _readable(self, place: int, skipped: list[str]) -> Sample:
+        """The image at a place of the order; one that cannot be read is passed over for the next, and named."""
+        assert self.unlabeled is not None
+        assert self.unlabeled_order is not None
+        for further in range(MAX_SKIPS):
+            index = self.unlabeled_order[place + further]
+            try:
+                return self.unlabeled[index]
+            except DataError as error:
+                skipped.append(self.unlabeled.dataset.records[index].image)
+                last = error
+        raise last
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        channels = images.shape[1]
+        mean = images.new_tensor(_stretched(self.params.mean, channels)).view(1, -1, 1, 1)
+        std = images.new_tensor(_stretched(self.params.std, channels)).view(1, -1, 1, 1)
+        return (images - mean) / std
+
+
+def _stretched(values: Sequence[float], channels: int) -> list[float]:
+    return list(values) if len(values) == channels else [float(np.mean(values))] * channels
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Batches from any step on: `for batch in stream(step)`."""
+
+    maker: BatchMaker
+    workers: int = 0
+    pin_memory: bool = False
+
+    def __call__(self, start: int) -> Iterator[SemiBatch]:
+        """Batches start, start + 1, ... without end."""
+        if self.workers == 0:
+            step = start
+            while True:
+                yield self.maker[step]
+                step += 1
+        loader: DataLoader[SemiBatch] = DataLoader(
+            self.maker,
+            batch_size=None,
+            sampler=_From(start),
+            num_workers=self.workers,
+            prefetch_factor=2,
+            pin_memory=self.pin_memory,
+            worker_init_fn=_start_worker,
+        )
+        yield from loader
+
+
+class _From:
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def __iter__(self) -> Iterator[int]:
+        step = self.start
+        while True:
+            yield step
+            step += 1
+
+
+def _start_worker(_worker: int) -> None:
+    import signal
+
+    torch.set_num_threads(1)
+    # The parent decides when to stop; workers inherit its handlers and must not act on them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
