@@ -24,3 +24,8 @@ def shuffled(names: list[str], seed: int, salt: str = "") -> list[str]:
 
 def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogateescape")  # file names that are no UTF-8 are names all the same
+
+
+def seed_for(seed: int, *where: int | str) -> int:
+    """A whole number that belongs to this place alone, for generators that want one."""
+    return int(random_for(seed, *where).integers(0, 2**62))

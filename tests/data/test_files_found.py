@@ -211,6 +211,11 @@ def test_sections_are_found_at_the_root_and_in_parts(tmp_path: Path) -> None:
     ]
 
 
+def test_masks_of_a_part_may_lie_in_a_folder_beside_it(tmp_path: Path) -> None:
+    tree(tmp_path, "train/seq/a.jpg", "train_masks/seq/a.png", "Val/b.jpg", "ValAnnot/b.png")
+    assert sections(tmp_path) == [Section("train", "train_masks", "train"), Section("Val", "ValAnnot", "val")]
+
+
 def test_a_part_is_told_by_the_first_folder_below_the_images() -> None:
     section = Section("images", "masks")
     assert section.place_of("images/Validation/seq") == ("val", False)

@@ -90,7 +90,7 @@ def test_nothing_is_drawn_or_labelled_outside_the_fan() -> None:
 
 def test_tires_are_bright_towards_the_sonar_and_cast_a_shadow_away_from_it() -> None:
     fronts, beds, shadows = [], [], []
-    for index in range(40):
+    for index in range(50):
         image, mask = simulate_frame(4, index, TIRES)
         rows, columns = np.nonzero(mask == TIRE)
         if classes_in(index, TIRES) != (TIRE,) or np.ptp(columns) > 40:  # no wall behind it, no second tire
@@ -100,7 +100,7 @@ def test_tires_are_bright_towards_the_sonar_and_cast_a_shadow_away_from_it() -> 
         fronts.append(image[bottom - 3 : bottom + 1, middle].mean())
         beds.append(image[bottom + 6 : bottom + 12, middle].mean())
         shadows.append(image[top - 8 : top - 2, middle].mean())
-    assert len(beds) >= 10
+    assert len(beds) >= 8
     assert np.mean(fronts) > np.mean(beds) + 50
     assert np.mean(shadows) < np.mean(beds) - 10
 

@@ -238,7 +238,8 @@ class Listed:
         """The path relative to the root, None where there is no such file; UnsafePathError where it leads out."""
         path = self._clean(name)
         folder, _, file = path.rpartition("/")
-        if self._names(folder).get(_folded(file)) == file:
+        plain = not path.startswith("/") and ".." not in path.split("/")  # what is not goes to `inside`, which refuses
+        if plain and self._names(folder).get(_folded(file)) == file:
             return path
         return path if is_file(files.inside(self._root, path)) else None
 

@@ -6,6 +6,7 @@ The header is read first: size, frames and depth are judged before anything is d
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +26,13 @@ MAX_PIXELS = 89_478_485
 MAX_SIDE = 200_000
 """No survey frame is longer; a header that claims so is damaged or hostile."""
 _EXIF_ORIENTATION = 0x0112
+_SEPARATE_PLANES = 2  # TIFF's PlanarConfiguration
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 """What Pillow may take a file for. It knows more than we need, and one of them (EPS) starts a program to be drawn."""
 _ANIMATED = {"GIF", "WEBP", "PNG", "AVIF"}
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_DEEP_MODES = {2: "RGB;16", 4: "LA;16", 6: "RGBA;16"}  # by the colour type in a PNG's header
+_SILENCE = logging.NullHandler()
 _LARGER = "If it is meant to be that large, raise the limit: «limits: {pixels: N}» in dataset.yaml, or --max-pixels N."
 
 
@@ -58,7 +62,7 @@ def opened(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
             f"{path.name} is larger than {max_pixels:,} pixels.", remedy=_LARGER, kind="oversized"
         ) from error
     except Exception as error:  # decoders raise whatever they like on damaged files; none of it may be a crash
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     with image:
         _check_size(path, *image.size, max_pixels)
         if _is_animated(path, image):
@@ -70,7 +74,7 @@ def _is_animated(path: Path, image: Image.Image) -> bool:
     try:
         return image.format in _ANIMATED and bool(getattr(image, "is_animated", False))
     except Exception as error:  # see opened
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 @contextmanager
@@ -80,7 +84,7 @@ def _pillow_limit(max_pixels: int) -> Iterator[None]:
     Image.MAX_IMAGE_PIXELS = max_pixels
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore")  # also of damaged EXIF, which is no reason to refuse the picture
             yield
     finally:
         Image.MAX_IMAGE_PIXELS = before
@@ -97,7 +101,8 @@ def _check_size(path: Path, width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def _unreadable(path: Path, error: BaseException) -> ImageError:
+def unreadable(path: Path, error: BaseException) -> ImageError:
+    """The error for a file that is missing or locked, or that its decoder gave up on."""
     if isinstance(error, OSError) and error.errno is not None:
         remedy = "Check that it is there, and that you may read it."
         return ImageError(f"{path.name} cannot be read: {error.strerror}.", remedy=remedy, kind="missing")
@@ -112,7 +117,8 @@ def _unreadable(path: Path, error: BaseException) -> ImageError:
 def orientation_of(image: Image.Image) -> int:
     """EXIF orientation 1-8; 1 where there is none or it makes no sense."""
     try:
-        value = image.getexif().get(_EXIF_ORIENTATION, 1)
+        with warnings.catch_warnings(action="ignore"):
+            value = image.getexif().get(_EXIF_ORIENTATION, 1)
     except Exception:  # EXIF is written by cameras of every kind of quality; a damaged block is no orientation
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
@@ -138,8 +144,7 @@ def read_header(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     if is_tiff(path):
         return _tiff_header(path, max_pixels)
     with opened(path, max_pixels) as image:
-        mode = f"{image.mode};16" if is_deep_png(path) else image.mode
-        return Header(image.format or "?", mode, *image.size, orientation_of(image))
+        return Header(image.format or "?", deep_png_mode(path) or image.mode, *image.size, orientation_of(image))
 
 
 def read_image(path: Path, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -154,12 +159,12 @@ def read_unturned(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Pixels, int
         return _read_tiff(path, max_pixels)
     with opened(path, max_pixels) as image:
         try:
-            pixels = _read_deep_png(path) if is_deep_png(path) else _to_array(image)
+            pixels = _read_deep_png(path) if deep_png_mode(path) else _to_array(image)
             return pixels, orientation_of(image)
         except MemoryError as error:
             raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
         except Exception as error:  # see opened
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
 
 def _to_array(image: Image.Image) -> Pixels:
@@ -188,10 +193,11 @@ def _own_depth(array: NDArray[Any]) -> Pixels:
         return array.astype(np.float32)
 
 
-def is_deep_png(path: Path) -> bool:
-    """Whether this is a PNG of 16 bits a channel and several channels, which Pillow would cut to 8."""
+def deep_png_mode(path: Path) -> str | None:
+    """The mode of a PNG of 16 bits a channel and several channels, which Pillow would cut to 8; None of all others."""
     start = _first_bytes(path, 26)
-    return start[:8] == _PNG_SIGNATURE and len(start) == 26 and start[24] == 16 and start[25] in (2, 4, 6)
+    is_deep = start[:8] == _PNG_SIGNATURE and len(start) == 26 and start[24] == 16
+    return _DEEP_MODES.get(start[25]) if is_deep else None
 
 
 def _read_deep_png(path: Path) -> Pixels:
@@ -211,7 +217,7 @@ def _first_bytes(path: Path, count: int) -> bytes:
         with path.open("rb") as file:
             return file.read(count)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 @contextmanager
@@ -219,6 +225,8 @@ def _tiff_page(path: Path, max_pixels: int) -> Iterator[Any]:
     """The only page of a TIFF, its size already judged by its tags."""
     import tifffile
 
+    # It reports damage to the log as well as by exceptions; without a handler that would land on the user's terminal.
+    logging.getLogger("tifffile").addHandler(_SILENCE)
     try:
         with tifffile.TiffFile(path) as tiff:
             page: Any = tiff.pages[0]
@@ -239,7 +247,7 @@ def _tiff_page(path: Path, max_pixels: int) -> Iterator[Any]:
     except MemoryError as error:
         raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
     except Exception as error:  # see opened
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _tiff_orientation(page: Any) -> int:
@@ -264,8 +272,8 @@ def _tiff_array(page: Any) -> NDArray[Any]:
     """Every channel, interleaved or in planes."""
     array: NDArray[Any] = page.asarray()
     height, width, channels = int(page.imagelength), int(page.imagewidth), int(page.samplesperpixel)
-    if channels > 1 and array.shape == (channels, height, width):
-        array = np.moveaxis(array, 0, -1)
+    if channels > 1 and int(page.planarconfig) == _SEPARATE_PLANES:
+        return np.moveaxis(array.reshape(channels, height, width), 0, -1)
     return array.reshape(height, width, channels)
 
 

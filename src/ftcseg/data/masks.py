@@ -6,6 +6,7 @@ looks them up in a MaskCoding; `read_labels` does both for a record and makes th
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,17 +15,18 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ftcseg.data.formats import coco, cvat_xml, labelme, ultralytics
+from ftcseg.data.formats import coco, cvat_xml, labelme, labelstudio, ultralytics
 from ftcseg.data.images import (
     MAX_PIXELS,
     Header,
-    is_deep_png,
+    deep_png_mode,
     is_tiff,
     opened,
     oriented,
     read_header,
     read_tiff_numbers,
     read_unturned,
+    unreadable,
 )
 from ftcseg.errors import ImageError, MaskError
 from ftcseg.files import inside
@@ -33,6 +35,7 @@ from ftcseg.types import IGNORE, ClassFiles, Color, Fit, Labels, MaskCoding, Mas
 DRAWERS: dict[str, Callable[[Path, Shapes, tuple[int, int]], Labels]] = {
     "coco": coco.draw,
     "cvat-xml": cvat_xml.draw,
+    "label-studio": labelstudio.draw,
     "labelme": labelme.draw,
     "yolo": ultralytics.draw,
 }
@@ -40,6 +43,8 @@ ON = 128
 """A channel at or above this is «on», below it «off»: SUIM's own rule for its impure colours."""
 _UNKNOWN = np.int16(-2)  # inside this file only: a stored value that no table knows
 _MOST_NAMED = 5  # unknown values named in one message
+_FARTHEST = 2**31  # no class id is beyond it
+_COLORS_AT_ONCE = 2**16  # bounds the working memory where a mask holds very many shades
 
 
 def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
@@ -50,17 +55,17 @@ def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
         if is_tiff(path):
             return _plain(read_tiff_numbers(path, max_pixels), path)
         with opened(path, max_pixels) as image:
-            if image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA") and not is_deep_png(path):
+            if image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA") and not deep_png_mode(path):
                 array = np.asarray(image)  # a palette mask comes as its indices
                 return _plain(array.astype(np.uint8) if image.mode == "1" else array, path)
         return _plain(read_unturned(path, max_pixels)[0], path)
+    except MaskError:
+        raise
     except ImageError as error:
         raise MaskError(error.what, remedy=error.remedy, kind=error.kind) from error
-    except (OSError, SyntaxError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise MaskError(
-            f"{path.name} cannot be decoded ({reason}).", remedy="Export it again.", kind="unreadable"
-        ) from error
+    except Exception as error:  # as in images.opened: whatever a damaged file does to its decoder is no crash
+        known = unreadable(path, error)
+        raise MaskError(known.what, remedy=known.remedy, kind=known.kind) from error
 
 
 def _plain(array: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -83,28 +88,37 @@ def _integers(array: NDArray[Any], path: Path) -> NDArray[Any]:
         if not np.isfinite(array).all():
             bad = int((~np.isfinite(array)).sum())
             raise MaskError(f"{path.name} holds NaN or infinity in {bad:,} pixels.", remedy="Write ids.", kind="nan")
-        if (array != np.rint(array)).any() or (np.abs(array) > 2**31).any():
+        if (array != np.rint(array)).any():
             raise MaskError(f"{path.name} holds fractions.", remedy="A mask holds whole class ids.", kind="mask-shape")
-        return array.astype(np.int64)
-    return array
+    if array.dtype.itemsize > 2 and (array.max() > _FARTHEST or array.min() < -_FARTHEST):
+        remedy = "A mask holds class ids."
+        raise MaskError(f"{path.name} holds numbers beyond {_FARTHEST:,}.", remedy=remedy, kind="mask-shape")
+    return array.astype(np.int64) if array.dtype.kind == "f" else array
 
 
 def _read_npy(path: Path, max_pixels: int) -> NDArray[Any]:
     """An array file, its header judged before its numbers are read; never unpickled."""
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
-            return _plain(_read_npy_stream(file, path, max_pixels), path)
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        if len(names) != 1:
-            raise MaskError(
-                f"{path.name} holds {len(names)} arrays.", remedy="Save one array a file.", kind="mask-shape"
-            )
-        with archive.open(names[0]) as file:
-            return _plain(_read_npy_stream(file, path, max_pixels), path)
+            array = _read_npy_stream(file, path, path.stat().st_size, max_pixels)
+    else:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len(members) != 1:
+                raise MaskError(
+                    f"{path.name} holds {len(members)} arrays.", remedy="Save one array a file.", kind="mask-shape"
+                )
+            with archive.open(members[0]) as file:
+                array = _read_npy_stream(file, path, members[0].file_size, max_pixels)
+    if array.ndim == 3 and array.shape[2] not in (1, 3):
+        # A picture of two or four channels has alpha; an array rather has one plane per class.
+        shape = "x".join(map(str, array.shape))
+        remedy = "Save one plane of class ids (numpy.argmax over the last axis makes one of scores)."
+        raise MaskError(f"{path.name} holds {shape} numbers.", remedy=remedy, kind="mask-shape")
+    return _plain(array, path)
 
 
-def _read_npy_stream(file: IO[bytes], path: Path, max_pixels: int) -> NDArray[Any]:
+def _read_npy_stream(file: IO[bytes], path: Path, size: int, max_pixels: int) -> NDArray[Any]:
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
@@ -115,14 +129,18 @@ def _read_npy_stream(file: IO[bytes], path: Path, max_pixels: int) -> NDArray[An
     if dtype.hasobject or dtype.kind not in "buif":
         remedy = "Objects are never unpickled; save an integer array."
         raise MaskError(f"{path.name} holds {dtype} objects.", remedy=remedy, kind="unsafe-npy")
-    count = int(np.prod(shape, dtype=np.float64)) if shape else 0
-    if len(shape) not in (2, 3) or min(shape) < 1 or count > 4 * max_pixels:
-        text = "x".join(map(str, shape))
+    text = "x".join(map(str, shape))[:80]
+    if len(shape) not in (2, 3) or min(shape) < 1:
+        remedy = "A mask is one plane of class ids, or RGB colours."
+        raise MaskError(f"{path.name} is {text or 'a single number'}.", remedy=remedy, kind="mask-shape")
+    count = math.prod(shape)
+    if count > 4 * max_pixels:
         raise MaskError(
             f"{path.name} is {text}; the limit is {max_pixels:,} pixels.", remedy="Tile it.", kind="oversized"
         )
-    data = file.read(count * dtype.itemsize)
-    if len(data) != count * dtype.itemsize:
+    wanted = count * dtype.itemsize
+    data = file.read(wanted) if wanted <= size else b""  # nothing is reserved for what is not there
+    if len(data) != wanted:
         raise MaskError(f"{path.name} ends too early.", remedy="Copy it again.", kind="unreadable")
     flat = np.frombuffer(data, dtype=dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
@@ -133,8 +151,6 @@ def decode(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray
 
     `weights` says how many pixels each stored number stands for, where a histogram is decoded instead of a mask.
     """
-    if weights is None:
-        weights = np.ones(stored.shape[:2], dtype=np.int64)
     if coding.kind in ("ids", "drawn"):
         return _decode_ids(_one_channel(stored, name), coding, name, weights)
     return _decode_colors(stored, coding, name, weights)
@@ -150,39 +166,39 @@ def _one_channel(stored: NDArray[Any], name: str) -> NDArray[Any]:
     raise MaskError(f"{name} holds colours where the other masks hold ids.", remedy=remedy, kind="mixed-encoding")
 
 
-def _decode_ids(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64]) -> Labels:
+def _decode_ids(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64] | None) -> Labels:
     table = dict(coding.values) | dict.fromkeys(coding.ignore, IGNORE)
     if stored.dtype in (np.uint8, np.uint16):
-        lookup = np.full(np.iinfo(stored.dtype).max + 1, _UNKNOWN, dtype=np.int16)
-        for value, class_id in table.items():
-            if 0 <= value < len(lookup):
-                lookup[value] = class_id
-        if coding.tolerance:
-            _spread(lookup, table, coding.tolerance)
-        labels: Labels = lookup[stored]
+        labels: Labels = _ids_of(np.arange(np.iinfo(stored.dtype).max + 1), table, coding.tolerance)[stored]
     else:
         values, inverse = np.unique(stored, return_inverse=True)
-        ids = np.array([table.get(int(v), _UNKNOWN) for v in values], dtype=np.int16)
-        labels = ids[inverse].reshape(stored.shape)
+        labels = _ids_of(values, table, coding.tolerance)[inverse].reshape(stored.shape)
     unknown = labels == _UNKNOWN
     if unknown.any():
-        raise _unknown_values(stored[unknown], weights[unknown], table, name)
+        raise _unknown_values(stored[unknown], None if weights is None else weights[unknown], table, name)
     return labels
 
 
-def _spread(lookup: Labels, table: dict[int, int], tolerance: int) -> None:
-    """Let each unknown value near a known one stand for the nearest (JPEG ringing, anti-aliasing)."""
+def _ids_of(values: NDArray[Any], table: dict[int, int], tolerance: int) -> Labels:
+    """The class id of each value; with a tolerance, of the nearest known one (JPEG ringing, anti-aliasing)."""
+    if not table:
+        return np.full(len(values), _UNKNOWN)
     known = np.array(sorted(table))
-    for value in np.flatnonzero(lookup == _UNKNOWN):
-        nearest = int(known[np.abs(known - value).argmin()])
-        if abs(nearest - int(value)) <= tolerance:
-            lookup[value] = table[nearest]
+    ids = np.array([table[value] for value in sorted(table)], dtype=np.int16)
+    wide = values.astype(np.int64)
+    above = np.searchsorted(known, wide).clip(max=len(known) - 1)
+    below = (above - 1).clip(min=0)
+    nearest = np.where(np.abs(wide - known[below]) <= np.abs(wide - known[above]), below, above)
+    found: Labels = np.where(np.abs(wide - known[nearest]) <= tolerance, ids[nearest], _UNKNOWN)
+    return found
 
 
-def _unknown_values(stored: NDArray[Any], weights: NDArray[np.int64], table: dict[int, int], name: str) -> MaskError:
+def _unknown_values(
+    stored: NDArray[Any], weights: NDArray[np.int64] | None, table: dict[int, int], name: str
+) -> MaskError:
     values, inverse = np.unique(stored, return_inverse=True)
     counts = np.bincount(inverse, weights=weights).astype(np.int64)
-    order = np.argsort(-counts)[:_MOST_NAMED]
+    order = np.argsort(-counts, kind="stable")[:_MOST_NAMED]
     shown = ", ".join(f"value {values[i]} in {counts[i]:,} pixels" for i in order)
     more = f" and {len(values) - len(order)} more" if len(values) > len(order) else ""
     first, new_id = int(values[order[0]]), max(table.values(), default=-1) + 1
@@ -218,7 +234,7 @@ def unpack_color(packed: int) -> Color:
     return (packed >> 16) & 255, (packed >> 8) & 255, packed & 255
 
 
-def _decode_colors(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64]) -> Labels:
+def _decode_colors(stored: NDArray[Any], coding: MaskCoding, name: str, weights: NDArray[np.int64] | None) -> Labels:
     if stored.ndim == 2:  # an RGB set whose picture happens to be grey only
         if stored.dtype != np.uint8:
             remedy = "Export every mask in the same encoding."
@@ -229,9 +245,9 @@ def _decode_colors(stored: NDArray[Any], coding: MaskCoding, name: str, weights:
     packed = pack_colors(stored)
     values, inverse = np.unique(packed, return_inverse=True)
     table = dict(coding.colors) | dict.fromkeys(coding.ignore_colors, IGNORE)
-    ids = np.array([_nearest(unpack_color(int(v)), table, coding.tolerance) for v in values], dtype=np.int16)
+    ids = _color_ids(values, table, coding.tolerance)
     if (ids == _UNKNOWN).any():
-        counts = np.bincount(inverse.ravel(), weights=weights.ravel()).astype(np.int64)
+        counts = np.bincount(inverse.ravel(), weights=None if weights is None else weights.ravel()).astype(np.int64)
         worst = int(np.argmax(np.where(ids == _UNKNOWN, counts, 0)))
         text = "#{:02x}{:02x}{:02x}".format(*unpack_color(int(values[worst])))
         unknown = int((ids == _UNKNOWN).sum())
@@ -244,15 +260,21 @@ def _decode_colors(stored: NDArray[Any], coding: MaskCoding, name: str, weights:
     return ids[inverse].reshape(packed.shape)
 
 
-def _nearest(color: Color, table: dict[Color, int], tolerance: int) -> int:
-    if color in table:
-        return table[color]
-    if tolerance:
-        off = {known: max(abs(a - b) for a, b in zip(known, color, strict=True)) for known in table}
-        best = min(off, key=lambda known: (off[known], known))
-        if off[best] <= tolerance:
-            return table[best]
-    return int(_UNKNOWN)
+def _color_ids(packed: NDArray[np.uint32], table: dict[Color, int], tolerance: int) -> Labels:
+    """The class id of each colour; with a tolerance, of the known one that no channel is farther from."""
+    found: Labels = np.full(len(packed), _UNKNOWN)
+    if not table:
+        return found
+    known = np.array(sorted(table), dtype=np.int16)
+    ids = np.array([table[color] for color in sorted(table)], dtype=np.int16)
+    for start in range(0, len(packed), _COLORS_AT_ONCE):
+        some = packed[start : start + _COLORS_AT_ONCE]
+        colors = np.stack([some >> 16 & 255, some >> 8 & 255, some & 255], axis=1).astype(np.int16)
+        off = np.abs(colors[:, None] - known).max(axis=2)
+        nearest = off.argmin(axis=1)
+        near = off[np.arange(len(some)), nearest] <= tolerance
+        found[start : start + len(some)][near] = ids[nearest[near]]
+    return found
 
 
 def upright_shape(header: Header) -> tuple[int, int]:
@@ -291,7 +313,7 @@ def stack_class_files(root: Path, ref: ClassFiles, shape: tuple[int, int], image
         stored = lie_on(_one_channel(read_stored(path, max_pixels), name), _own_orientation(path, max_pixels), image)
         if stored.shape != shape:
             raise _mismatch(path.name, stored.shape, shape)
-        labels[stored > (ON if stored.max(initial=0) > 1 else 0)] = class_id
+        labels[stored >= (ON if stored.max(initial=0) > 1 else 1)] = class_id
     return labels
 
 

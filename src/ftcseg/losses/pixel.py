@@ -33,14 +33,16 @@ def ohem_loss(logits: Tensor, target: Tensor, *, thresh: float = 0.7, min_kept: 
     enough = min(min_kept, losses.numel())
     if enough and (hard >= bar).sum() < enough:
         bar = hard.kthvalue(losses.numel() - enough + 1).values
-    return _mean(losses[hard >= bar])
+    return _mean(losses[~(hard < bar)])  # written so that a nan counts as hard and reaches the guard
 
 
 def kept_loss(logits: Tensor, pseudo: PseudoLabels, keep: Tensor, *, normaliser: Normaliser = "valid") -> Tensor:
     """Cross-entropy with the pseudo-labels, summed over kept pixels and divided by the count of valid ones."""
     keep = keep & pseudo.valid
-    counts = {"valid": pseudo.valid, "hw": torch.ones_like(keep), "kept": keep}
-    return _summed(logits, _where(keep, pseudo)) / _at_least_one(counts[normaliser].sum())
+    total = _summed(logits, _where(keep, pseudo))
+    if normaliser == "hw":
+        return total / keep.numel()
+    return total / _at_least_one((pseudo.valid if normaliser == "valid" else keep).sum())
 
 
 def balanced_kept_loss(

@@ -20,8 +20,6 @@ class Method(nn.Module):
     views: ClassVar[ViewPlan]
     """What the method wants to see of each unlabelled image."""
 
-    student: nn.Module
-
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The loss of one batch."""
         raise NotImplementedError
@@ -35,7 +33,7 @@ class Method(nn.Module):
 
     def predictors(self) -> dict[str, nn.Module]:
         """Networks worth evaluating, by name; the first is the one a user gets."""
-        return {"student": self.student}
+        raise NotImplementedError
 
     def facts(self) -> Mapping[str, Tensor]:
         """What to log now and then: thresholds, gates, sizes of corrections. Per class or per stage."""

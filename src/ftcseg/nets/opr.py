@@ -118,7 +118,8 @@ class OPR(nn.Module):
         super().__init__()
         self.params = params
         count = num_classes if params.prototypes == "class_mean" else params.count
-        self.prototypes = nn.Parameter(orthogonal_rows(count, channels))
+        # Orthonormal rows. More rows than channels: orthogonal columns instead, and L_O starts above 0 (`overlap`).
+        self.prototypes = nn.Parameter(unit(nn.init.orthogonal_(torch.empty(count, channels))))
         self.probe = nn.Linear(channels, num_classes) if params.asks_classes and params.gate_head == "probe" else None
         self.register_buffer("is_foreground", _foreground(params.foreground, num_classes), persistent=False)
         self.register_buffer("log_prior", torch.zeros(num_classes))
@@ -142,7 +143,7 @@ class OPR(nn.Module):
 
     def gate_logits(self, classify: Classify | None = None) -> Tensor:
         """Z, (K, num_classes): how much each prototype looks like each class."""
-        judge = self.probe or classify
+        judge = classify if self.probe is None else self.probe
         if judge is None:
             raise UsageError(f"OPR with gate_head «{self.params.gate_head}» needs the head's judgement of prototypes.")
         z: Tensor = judge(self.prototypes)
@@ -155,19 +156,17 @@ class OPR(nn.Module):
         if self.params.prototypes == "class_mean":
             return self.is_foreground.to(self.prototypes.dtype)
         if self.params.gate == "soft":
-            return self.gate_logits(classify)[:, self.is_foreground].amax(dim=1).relu()
+            return self.gate_logits(classify).masked_fill(~self.is_foreground, -torch.inf).amax(dim=1).relu()
         with torch.no_grad():
             return self.is_foreground[self.gate_logits(classify).argmax(dim=1)].to(self.prototypes.dtype)
 
     def overlap(self) -> Tensor:
-        """L_O: 0 when all prototypes are orthogonal, which they are at the start.
-
-        More prototypes than channels cannot be: then L_O (pairs) never falls below K(K - C) / 2C.
-        """
+        """L_O, 0 where all prototypes are orthogonal. With K > C they cannot be: at least K(K - C) / 2C (pairs)."""
         mu = unit(self.prototypes)
         cosines = (mu[:, None] * mu).sum(dim=2)  # not a matmul: autocast would round the zeros away
         if self.params.ortho == "fro":
-            return torch.linalg.matrix_norm(cosines - torch.eye(len(mu), dtype=mu.dtype, device=mu.device))
+            apart: Tensor = (cosines - torch.eye(len(mu), dtype=mu.dtype, device=mu.device)).norm()
+            return apart
         return cosines.triu(diagonal=1).square().sum()
 
     def probe_loss(self, features: Tensor, labels: Tensor) -> Tensor:
@@ -176,8 +175,8 @@ class OPR(nn.Module):
             return features.new_zeros(())
         pixels = (features.detach() if self.params.probe_detach else features).permute(0, 2, 3, 1)
         target = labels_at(labels, features.shape[-2:]).flatten()
-        losses = F.cross_entropy(self.probe(pixels).flatten(0, 2), target, ignore_index=IGNORE, reduction="sum")
-        return losses / (target != IGNORE).sum().clamp(min=1)
+        total = F.cross_entropy(self.probe(pixels).flatten(0, 2), target, ignore_index=IGNORE, reduction="sum")
+        return total / (target != IGNORE).sum().clamp(min=1)
 
     def set_prior(self, shares: Tensor) -> None:
         """Tell the class shares (any positive scale) that `prior_correction` divides out."""
@@ -227,20 +226,11 @@ class OPRStack(nn.Module):
         """The probes' cross-entropy, the mean over stages. `features` are the encoder's own, before OPR."""
         return torch.stack([stage.probe_loss(features[level], labels) for level, stage in self]).mean()
 
-    def set_prior(self, shares: Tensor) -> None:
-        """Tell every stage the class shares."""
-        for _, stage in self:
-            stage.set_prior(shares)
-
-    def statistics(self, features: list[Tensor], head: Head) -> list[OPRStatistics]:
-        """One per stage, shallow to deep."""
-        return [stage.statistics(features[level], self.judge(head, level)) for level, stage in self]
-
 
 def length(vectors: Tensor, dim: int = -1) -> Tensor:
-    """Euclidean length along `dim`, at least EPS; squares are summed in float32 or better, then rounded once."""
-    exact = torch.promote_types(vectors.dtype, torch.float32)
-    return torch.linalg.vector_norm(vectors, dim=dim, keepdim=True, dtype=exact).clamp(min=EPS).to(vectors.dtype)
+    """Euclidean length along `dim`, at least EPS. Squares are summed in float32 or better, lest float16 overflow."""
+    exact = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return exact.square().sum(dim=dim, keepdim=True).clamp(min=EPS**2).sqrt().to(vectors.dtype)
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -248,19 +238,13 @@ def unit(vectors: Tensor) -> Tensor:
     return vectors / length(vectors)
 
 
-def orthogonal_rows(rows: int, channels: int) -> Tensor:
-    """Random orthonormal rows. More rows than channels: orthogonal columns instead, and rows at length one."""
-    return unit(nn.init.orthogonal_(torch.empty(rows, channels)))
-
-
 def labels_at(labels: Tensor, size: Sequence[int]) -> Tensor:
     """(B, H, W) labels seen at (B, h, w): the pixel under the centre of each cell, so that no class is invented."""
-    rows, cols = ((torch.arange(n, device=labels.device) * 2 + 1) * full // (2 * n) for n, full in zip(size, labels.shape[-2:], strict=True))
-    return labels[:, rows[:, None], cols]
+    return F.interpolate(labels[:, None].float(), size=tuple(size), mode="nearest-exact")[:, 0].long()
 
 
 def _foreground(ids: tuple[int, ...] | None, num_classes: int) -> Tensor:
     ids = tuple(range(1, num_classes)) if ids is None else ids
     if not ids or not set(ids) <= set(range(num_classes)):
         raise UsageError(f"Foreground ids must be some of 0 to {num_classes - 1}; these are {list(ids)}.")
-    return torch.isin(torch.arange(num_classes), torch.tensor(ids))
+    return torch.tensor([c in ids for c in range(num_classes)])

@@ -212,6 +212,7 @@ def test_a_json_without_shapes_is_an_image_of_background(tmp_path: Path) -> None
         (shape("fish", [[1, 1]], "circle"), "its centre and a point"),
         (shape("fish", [[1, 1], [float("nan"), 1]], "circle"), "radius nan"),
         (shape("fish", BOX, "spline"), "type 'spline' cannot be drawn"),
+        ({**shape("fish", BOX), "shape_type": ["polygon"]}, "cannot be drawn"),
         (shape("bird", BOX), "label 'bird' is none of background, crab, fish"),
         ("polygon", "label 'None'"),
     ],

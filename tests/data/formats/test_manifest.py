@@ -90,7 +90,7 @@ def test_a_manifest_that_cannot_be_written_leaves_no_half_of_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"image": "b.png", "maks": "m.png"}', r"no key 'maks'\. Known are image, mask, masks, part"),
+        ('{"image": "b.png", "picture": "m.png"}', r"no key 'picture'\. Known are image, mask, masks, part"),
         ('{"image": "b.png", "part": "training"}', r"no part 'training'\. Known are train, val, test"),
         ('{"image": "b.png", "part": ["val"]}', "no part"),
         ('{"mask": "b.png"}', "no «image»"),

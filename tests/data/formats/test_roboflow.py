@@ -57,6 +57,13 @@ def test_a_broken_table_is_refused_with_its_line(tmp_path: Path, line: str) -> N
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert not roboflow.can_read(tree(tmp_path, "train/a.jpg"))
+    write(tmp_path, "train/_classes.csv", "filename, rope, tyre", "a.jpg, 0, 1")  # labels of whole images
+    assert not roboflow.can_read(tmp_path)
+
+
+def test_a_part_without_a_table_is_read_with_that_of_the_others(tmp_path: Path) -> None:
+    write(tree(tmp_path, "train/a.jpg", "test/b.jpg"), "train/_classes.csv", *TABLE)
+    assert [r.image for r in roboflow.records(tmp_path).records] == ["train/a.jpg", "test/b.jpg"]
 
 
 def test_an_image_that_links_outwards_is_skipped(tmp_path: Path) -> None:

@@ -378,8 +378,9 @@ def _unlisted(root: Path, seen: set[str], tally: Tally) -> list[Record]:
         if image not in seen and (folder in folders or is_pile):
             extra.append(Record(image, None, "train" if is_pile else _part(folder)))
     if extra:
-        detail = "Images that no annotation file lists are taken as unlabelled."
-        tally.add(Finding("unlisted-image", extra[0].image, detail, "", len(extra), "note"))
+        detail = "Images that are not listed but lie beside listed ones are taken as unlabelled."
+        remedy = "Nothing to do; move them away if they are not meant."
+        tally.add(Finding("unlisted-image", extra[0].image, detail, remedy, len(extra), "note"))
     return extra
 
 

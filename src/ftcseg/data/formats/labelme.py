@@ -97,9 +97,8 @@ def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
     labels: Labels = np.zeros(shape, dtype=np.int16)
     for number, item in enumerate(_shapes(data), 1):
         with blamed_on(f"{ref.path}, shape {number}"):
-            kind = str(item.get("shape_type") or "polygon")
-            if kind not in _NO_AREA:
-                _painter(kind)(labels, item, _value(str(item.get("label")), class_ids))
+            if _kind(item) not in _NO_AREA:
+                _painter(_kind(item))(labels, item, _value(str(item.get("label")), class_ids))
     return labels
 
 
@@ -135,6 +134,10 @@ def _shapes(data: dict[str, Any]) -> list[_Shape]:
     return [item if isinstance(item, dict) else {} for item in data["shapes"]]
 
 
+def _kind(item: _Shape) -> str:
+    return str(item.get("shape_type") or "polygon")  # the first versions knew nothing else and did not say so
+
+
 def _owners(root: Path, images: list[str], labels: set[str], tally: Tally) -> dict[str, str]:
     """The json file of each image that has one; the labels met on the way are added to `labels`."""
     by_stem = {stem(image): image for image in reversed(images)}
@@ -161,11 +164,11 @@ def _owners(root: Path, images: list[str], labels: set[str], tally: Tally) -> di
 
 
 def _note_labels(shapes: list[_Shape], name: str, labels: set[str], tally: Tally) -> None:
-    without_area = sum(item.get("shape_type") in _NO_AREA for item in shapes)
+    without_area = sum(_kind(item) in _NO_AREA for item in shapes)
     if without_area:
         detail = "Lines and points have no area; they are left out."
         tally.add(Finding("shape-ignored", name, detail, "Draw polygons where pixels are meant.", without_area))
-    labels.update(str(item["label"]) for item in shapes if "label" in item and item.get("shape_type") not in _NO_AREA)
+    labels.update(str(item["label"]) for item in shapes if "label" in item and _kind(item) not in _NO_AREA)
 
 
 def _classes(root: Path, labels: set[str], tally: Tally) -> ClassTable:

@@ -25,6 +25,7 @@ import numpy as np
 
 from ftcseg.data.files_found import (
     IMAGE_SUFFIXES,
+    PART_NAMES,
     VOID_NAMES,
     Listed,
     Tally,
@@ -35,6 +36,7 @@ from ftcseg.data.files_found import (
     listed_classes,
     suffix,
     tell_missing,
+    walk,
     with_listed_parts,
 )
 from ftcseg.data.shapes import (
@@ -86,7 +88,7 @@ def can_read(root: Path) -> bool:
 
 
 def records(root: Path) -> Found:
-    """All images that the exports list."""
+    """All images that the exports list, and unlabelled ones lying beside them."""
     tally, listed, result = Tally(), Listed(root), dict[str, Record]()
     stamps = _export_files(root)
     classes = _classes(root, stamps, tally)
@@ -105,8 +107,8 @@ def records(root: Path) -> Found:
             ref = None if task.regions is None else Shapes(LAYOUT, name, f"{task.id}\n{key_of_classes}")
             result[path] = Record(path, ref)
         _tell(_parsed(stamp), name, tally)
-    records = with_listed_parts(root, list(result.values()), tally)
-    return replace(found(LAYOUT, root, records, tally), classes=classes, coding=drawn_coding(classes))
+    images = with_listed_parts(root, [*result.values(), *_unlisted(root, result, tally)], tally)
+    return replace(found(LAYOUT, root, images, tally), classes=classes, coding=drawn_coding(classes))
 
 
 def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
@@ -232,6 +234,22 @@ def _names(url: str) -> list[str]:
 def _find(url: str, listed: Listed) -> str | None:
     tries = (folder + name for name in _names(url) if name for folder in ("", "images/", "data/"))
     return next((path for name in tries if (path := listed.find_safe(name)) is not None), None)
+
+
+def _unlisted(root: Path, listed: Mapping[str, Record], tally: Tally) -> list[Record]:
+    """Images that lie beside listed ones without being listed themselves."""
+    folders = {path.rpartition("/")[0] for path in listed}
+    extra = []
+    for image in walk(root, "", IMAGE_SUFFIXES, tally):
+        folder = image.rpartition("/")[0]
+        if image not in listed and folder in folders:
+            names = [name for name in folder.casefold().split("/") if name in PART_NAMES]
+            extra.append(Record(image, None, PART_NAMES[names[0]] if names else "train"))
+    if extra:
+        detail = "Images that are not listed but lie beside listed ones are taken as unlabelled."
+        remedy = "Nothing to do; move them away if they are not meant."
+        tally.add(Finding("unlisted-image", extra[0].image, detail, remedy, len(extra), "note"))
+    return extra
 
 
 def _tell(tasks: Mapping[str, _Task], name: str, tally: Tally) -> None:

@@ -99,6 +99,15 @@ def together(*modules: nn.Module) -> nn.Module:
     return nn.ModuleList(modules)
 
 
+def start_convolutions(module: nn.Module) -> None:
+    """Random convolutions that keep the variance of what comes back through them; norms start as identities."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+
+
 def fit_channels(weight: Tensor, in_channels: int) -> Tensor:
     """The weights of a first convolution for another number of channels, by the rule above; (out, in, h, w)."""
     if weight.shape[1] == in_channels:

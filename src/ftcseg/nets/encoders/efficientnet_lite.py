@@ -6,14 +6,14 @@ pixel at the bottom right, batch normalisation with eps 1e-3 and momentum 0.01, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ftcseg.nets.encoders.base import RGB, Encoder, Options, fit_stats, together
+from ftcseg.nets.encoders.base import RGB, Encoder, Options, fit_stats, start_convolutions
 from ftcseg.nets.encoders.drop_path import DropPath, rising_rates
 from ftcseg.nets.weights import KeyMap
 
@@ -74,7 +74,9 @@ KEYS = KeyMap(
 class ConvNorm(nn.Module):
     """Convolution, batch normalisation and, unless it ends a block, ReLU6."""
 
-    def __init__(self, widths: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1, act: bool = True) -> None:
+    def __init__(
+        self, widths: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1, act: bool = True
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(*widths, kernel, stride, kernel // 2, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(widths[1], eps=BN_EPS, momentum=BN_MOMENTUM)
@@ -101,17 +103,78 @@ def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
 class Bottleneck(nn.Module):
     """Widen, look around in every channel by itself, narrow; added to its input where shapes allow."""
 
-    def __init__(self, widths: tuple[int, int], kernel: int, stride: int, expansion: int, drop: float) -> None:
+    def __init__(self, before: int, stage: Stage, stride: int, drop: float) -> None:
         super().__init__()
-        narrow, out = widths
-        wide = narrow * expansion
-        self.expand = ConvNorm((narrow, wide), 1) if expansion > 1 else nn.Identity()
-        self.depthwise = ConvNorm((wide, wide), kernel, stride, groups=wide)
-        self.project = ConvNorm((wide, out), 1, act=False)
-        self.residual = stride == 1 and narrow == out
+        wide = before * stage.expansion
+        self.expand = ConvNorm((before, wide), 1) if stage.expansion > 1 else nn.Identity()
+        self.depthwise = ConvNorm((wide, wide), stage.kernel, stride, groups=wide)
+        self.project = ConvNorm((wide, stage.width), 1, act=False)
+        self.residual = stride == 1 and before == stage.width
         self.drop = DropPath(drop)
 
     def forward(self, x: Tensor) -> Tensor:
         """The map after one block."""
         y = self.project(self.depthwise(self.expand(x)))
         return x + self.drop(y) if self.residual else y
+
+
+class EfficientNetLite(Encoder):
+    """EfficientNet-Lite without its classifier: maps at strides 4, 8, 16 and 32."""
+
+    input_weight = "stem.conv.weight"
+
+    def __init__(self, width: float, depth: float, in_channels: int = RGB, drop_path: float = 0.0) -> None:
+        super().__init__()
+        stages = scaled(width, depth)
+        drops = iter(rising_rates(drop_path, sum(stage.repeats for stage in stages)))
+        self.stem = ConvNorm((in_channels, STEM_WIDTH), 3, 2)
+        self.layers = nn.ModuleList()
+        before = STEM_WIDTH
+        taps = []
+        for index, stage in enumerate(stages):
+            for repeat in range(stage.repeats):
+                self.layers.append(Bottleneck(before, stage, 1 if repeat else stage.stride, next(drops)))
+                before = stage.width
+            if index in TAPS:
+                taps.append(len(self.layers) - 1)
+        self.taps = tuple(taps)
+        self.channels = tuple(stages[tap].width for tap in TAPS)
+        self.mean, self.std = fit_stats(MEAN, in_channels), fit_stats(STD, in_channels)
+        start_convolutions(self)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Maps at strides 4, 8, 16 and 32, sides rounded up."""
+        x = self.stem(images)
+        maps = []
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if index in self.taps:
+                maps.append(x)
+        return maps
+
+    def blocks(self) -> list[nn.Module]:
+        """The stem, then every bottleneck."""
+        return [self.stem, *self.layers]
+
+
+def scaled(width: float, depth: float) -> list[Stage]:
+    """The table for one model: widths to multiples of 8, repeats up; Lite models keep the depth of first and last."""
+    ends = (STAGES[0], STAGES[-1])
+    return [
+        replace(
+            stage,
+            width=_multiple_of_8(stage.width * width),
+            repeats=stage.repeats if stage in ends else math.ceil(stage.repeats * depth),
+        )
+        for stage in STAGES
+    ]
+
+
+def _multiple_of_8(width: float) -> int:
+    rounded = max(8, int(width + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * width else rounded + 8  # the published rule: never lose more than a tenth
+
+
+def build(name: str, options: Options) -> EfficientNetLite:
+    """One of the models in SCALES, with random weights."""
+    return EfficientNetLite(*SCALES[name], in_channels=options.in_channels, drop_path=options.drop_path)

@@ -31,6 +31,15 @@ class Head(nn.Module):
         """Logits (B, num_classes, h, w) at the head's own resolution."""
         raise NotImplementedError
 
+    def classify(self, vectors: Tensor) -> Tensor:
+        """What the classifier alone says to each of (K, C) vectors: (K, num_classes) logits."""
+        if vectors.shape[1] != self.classifier.in_channels:
+            raise UsageError(
+                f"The head's classifier reads {self.classifier.in_channels} channels, these vectors have "
+                f"{vectors.shape[1]}. Build the head with wide={vectors.shape[1]}, or choose the gate_head «probe»."
+            )
+        return F.linear(vectors, self.classifier.weight.flatten(1), self.classifier.bias)
+
     def answer(self, vectors: Tensor, level: int) -> Tensor:
         """What the head says to each of (K, C) vectors alone: (K, num_classes) logits.
 

@@ -32,11 +32,7 @@ class ResidualUnit(nn.Module):
 
 
 class FusionBlock(nn.Module):
-    """Adds a level's own map to what came from below, refines, enlarges, mixes channels.
-
-    The deepest block has nothing from below, so its `skip` unit is never used. It is kept because the paper's parameter
-    count includes it; it gets no gradient.
-    """
+    """Adds a level's own map to what came from below, refines, enlarges, mixes channels."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -52,12 +48,18 @@ class FusionBlock(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Four maps of any width, shallow to deep, fused from deep to shallow; twice the size of the shallowest."""
+    """Four maps of any width, shallow to deep, fused from deep to shallow; twice the size of the shallowest.
+
+    The deepest block has nothing from below, so its `skip` unit is never used. It is kept because the paper's parameter
+    count includes it, and frozen because distributed training would wait for its gradients.
+    """
 
     def __init__(self, channels: Sequence[int], width: int) -> None:
         super().__init__()
         self.narrow = nn.ModuleList(nn.Conv2d(c, width, 3, padding=1, bias=False) for c in channels)
-        self.blocks = nn.ModuleList(FusionBlock(width) for _ in channels)
+        blocks = [FusionBlock(width) for _ in channels]
+        blocks[-1].skip.requires_grad_(False)
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, maps: list[Tensor]) -> Tensor:
         """(B, width, 2h, 2w)."""

@@ -1,0 +1,1 @@
+"""Predictions and truth to numbers, counted over a whole set and divided once."""

@@ -1,0 +1,76 @@
+"""One step's questions to student and teacher, asked in as few forwards as they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ftcseg.nets.drop import Perturb
+from ftcseg.nets.norms import still_statistics
+from ftcseg.nets.segmenter import Segmenter
+
+Norms: TypeAlias = Literal["joint", "labeled"]
+"""Who moves the batch statistics: labelled and strong images in one forward, or the labelled ones alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What student and teacher said. Logits are (B, num_classes, H, W)."""
+
+    labeled: Tensor
+    strong: list[Tensor]  # one per strong view
+    weak: Tensor  # the teacher's, without gradient
+    maps: list[Tensor]  # the student's encoder maps of the labelled images, before OPR
+
+
+def ask_labeled(student: Segmenter, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The student's logits for labelled images, and the encoder maps they come from."""
+    maps = student.features(images)
+    return student.decode(maps, images.shape[-2:]), maps
+
+
+def ask(
+    student: Segmenter,
+    teacher: Segmenter,
+    shown: tuple[Tensor, Tensor, Sequence[Tensor]],
+    perturb: Perturb | None = None,
+    norms: Norms = "joint",
+) -> Answers:
+    """The teacher reads the weak views, the student the labelled images and the strong views.
+
+    `shown` is (labelled images, weak views, strong views). A frozen encoder is the same for student and teacher, so
+    everything goes through it once. `perturb` touches the strong views only.
+    """
+    labeled, weak, strong = shown
+    size = labeled.shape[-2:]
+    views = torch.cat(list(strong))
+    if not any(p.requires_grad for p in student.encoder.parameters()):
+        maps = student.features(torch.cat([labeled, views, weak]))
+        maps, weak_maps = _cut(maps, len(maps[0]) - len(weak))
+        with torch.no_grad():
+            weak_logits = teacher.decode(weak_maps, size)
+        labeled_maps, strong_maps = _cut(maps, len(labeled))
+    else:
+        with torch.no_grad():
+            weak_logits = teacher(weak)
+        labeled_maps, strong_maps = _features(student, labeled, views, norms)
+    strong_logits = student.decode(strong_maps, size, perturb)
+    return Answers(
+        student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps
+    )
+
+
+def _features(student: Segmenter, labeled: Tensor, views: Tensor, norms: Norms) -> tuple[list[Tensor], list[Tensor]]:
+    if norms == "joint":
+        return _cut(student.features(torch.cat([labeled, views])), len(labeled))
+    labeled_maps = student.features(labeled)
+    with still_statistics(student.encoder):
+        return labeled_maps, student.features(views)
+
+
+def _cut(maps: list[Tensor], at: int) -> tuple[list[Tensor], list[Tensor]]:
+    return [m[:at] for m in maps], [m[at:] for m in maps]
