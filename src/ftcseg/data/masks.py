@@ -44,7 +44,7 @@ ON = 128
 _UNKNOWN = np.int16(-2)  # inside this file only: a stored value that no table knows
 _MOST_NAMED = 5  # unknown values named in one message
 _FARTHEST = 2**31  # no class id is beyond it
-_COLORS_AT_ONCE = 2**16  # bounds the working memory where a mask holds very many shades
+_COLORS_AT_ONCE = 2**14  # bounds the working memory where a mask holds very many shades
 
 
 def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:

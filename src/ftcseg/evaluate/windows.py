@@ -16,7 +16,7 @@ class Window:
 
 def default_stride(window: int) -> int:
     """Two thirds of the window, rounded down: 532 for 798."""
-    return window * 2 // 3
+    return max(1, window * 2 // 3)
 
 
 def window_starts(length: int, window: int, stride: int) -> list[int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Tensor, nn
 
+from ftcseg.teaching.pair import Pair
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 
 
@@ -14,11 +14,19 @@ class Method(nn.Module):
     """One paper, one subclass. Whatever must survive a restart is a parameter or a buffer of it.
 
     The step computes a loss and moves nothing but statistics; teachers move in `after_update`, once the loop has seen
-    that the student is finite.
+    that the student is finite. What is written here suits a method with one student and one teacher, a Pair; another
+    kind of method says these things itself.
     """
 
-    views: ClassVar[ViewPlan]
+    views: ViewPlan
     """What the method wants to see of each unlabelled image."""
+
+    pair: Pair
+
+    def __init__(self, pair: Pair | None = None) -> None:
+        super().__init__()
+        if pair is not None:
+            self.pair = pair
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The loss of one batch."""
@@ -26,15 +34,16 @@ class Method(nn.Module):
 
     def after_update(self, clock: Clock) -> None:
         """Let teachers follow the student; `clock` still shows the step that was just taken."""
+        self.pair.follow(clock)
 
     def teachers(self) -> list[nn.Module]:
         """Networks that are not trained by gradient."""
-        return []
+        return [self.pair.teacher]
 
     def predictors(self) -> dict[str, nn.Module]:
         """Networks worth evaluating, by name; the first is the one a user gets."""
-        raise NotImplementedError
+        return {"teacher": self.pair.teacher.net, "student": self.pair.student}
 
     def facts(self) -> Mapping[str, Tensor]:
-        """What to log now and then: thresholds, gates, sizes of corrections. Per class or per stage."""
-        return {}
+        """What to log now and then: thresholds per class, OPR per stage."""
+        return self.pair.facts()

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
-from torch import Tensor, nn
-
 from ftcseg.methods.base import Method
-from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import paste_partner
@@ -17,11 +11,7 @@ from ftcseg.views.mix import paste_partner
 class FixMatch(Method):
     """One strong view learns from the pixels of which the teacher is sure enough."""
 
-    views: ClassVar[ViewPlan] = ViewPlan(strong=1)
-
-    def __init__(self, pair: Pair) -> None:
-        super().__init__()
-        self.pair = pair
+    views = ViewPlan(strong=1)
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
@@ -35,19 +25,3 @@ class FixMatch(Method):
         pseudo = self.pair.judge(said, labeled, unlabeled)
         unsup = self.pair.compare(said.strong, [mix_pseudo(pseudo, box)])
         return self.pair.conclude(said, labeled, pseudo, unsup, clock)
-
-    def after_update(self, clock: Clock) -> None:
-        """The teacher follows the student."""
-        self.pair.follow(clock)
-
-    def teachers(self) -> list[nn.Module]:
-        """The one EMA teacher."""
-        return [self.pair.teacher]
-
-    def predictors(self) -> dict[str, nn.Module]:
-        """Teacher and student."""
-        return self.pair.predictors()
-
-    def facts(self) -> Mapping[str, Tensor]:
-        """Thresholds per class, OPR per stage."""
-        return self.pair.facts()

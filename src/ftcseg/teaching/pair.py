@@ -88,10 +88,6 @@ class Pair(nn.Module):
         age = max(0, clock.step - self.params.burn_in)
         follow(self.teacher, self.student, warm_decay(age, self.params.ema))
 
-    def predictors(self) -> dict[str, nn.Module]:
-        """Teacher first: it is what a user gets."""
-        return {"teacher": self.teacher.net, "student": self.student}
-
     def facts(self) -> Mapping[str, Tensor]:
         """Thresholds, and how OPR is doing where there is one."""
         return {**self.thresholds.facts(), **self._watch.facts(self.student)}
