@@ -170,3 +170,13 @@ def cache_folder() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(base) if base else Path.home() / ".cache") / "ftcseg"
+
+
+def parse_yaml(text: str) -> Any:
+    """One plain value as YAML reads it: `2`, `null`, `[0.5, 2]`, `speckle`."""
+    if len(text) > MAX_NAME_BYTES:
+        raise LayoutError(f"A value of {len(text)} characters is too long.", remedy="Shorten it.")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise LayoutError(f"{text!r} is no value.", remedy="Write a number, a word or a list: [1, 2].") from error

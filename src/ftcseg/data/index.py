@@ -29,7 +29,7 @@ from ftcseg.data.sets import SETS, locate, recognise
 from ftcseg.data.sets.sheet import Sheet
 from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.files import read_yaml
-from ftcseg.types import Found, MaskFile, Part, Record
+from ftcseg.types import ClassTable, Found, MaskFile, Part, Record
 
 
 class Reader(Protocol):
@@ -79,16 +79,22 @@ class Source:
     found: Found
     description: Description | None = None
     sheet: Sheet | None = None
+    reader_classes: ClassTable | None = None
+    """The classes as the layout's reader numbers them, where dataset.yaml may call them otherwise."""
 
 
 def open_source(path: str | Path, root: Path | None = None) -> Source:
     """Whatever a user may call a dataset: a folder, a dataset.yaml, a manifest, or the name of a set."""
     given = Path(path)
-    if given.is_dir():
-        own = given / DESCRIPTION
-        return _described(own) if own.is_file() else _folder(given)
-    if given.is_file():
-        return _file(given)
+    try:
+        if given.is_dir():
+            own = given / DESCRIPTION
+            return _described(own) if own.is_file() else _folder(given)
+        if given.is_file():
+            return _file(given)
+    except OSError as error:  # a folder above that may not be entered, a name too long for the disk
+        where = str(error.filename or given)
+        raise UsageError(f"{where[:200]} cannot be read: {error.strerror}. Check the path.") from error
     if str(path) in SETS:
         return _named(str(path), root)
     if given.suffix or len(given.parts) > 1:
@@ -171,13 +177,14 @@ def _described(path: Path) -> Source:
             raise unknown_name("set", description.set_name, SETS)
         sheet = SETS[description.set_name]
     if description.manifest is not None:
-        found = manifest.read_manifest(description.root, description.root / description.manifest)
+        found = manifest.read_manifest(description.root, inside(description.root, description.manifest))
     else:
         found = _read(description.root, description.layout)
+    reader_classes = found.classes
     records = sheet.assigned(found.records) if sheet else found.records
     records = _with_parts(records, describe.part_lists(description))
     found = replace(found, records=records, classes=description.classes, coding=description.coding)
-    return Source(description.name, description.root, found, description, sheet)
+    return Source(description.name, description.root, found, description, sheet, reader_classes)
 
 
 def _with_parts(records: list[Record], lists_of: Mapping[Part, list[str]]) -> list[Record]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -31,7 +33,8 @@ THUMB = 24
 """Side of the square grey thumbnails that near-duplicate frames are found with."""
 MAX_DISTINCT = 512
 """More different stored values than this is no class mask; counting stops there."""
-_FACTS_VERSION = 1  # raise when the facts below change meaning
+_FACTS_VERSION = 2  # raise when the facts below change meaning
+_SAVE_EVERY = 1.0  # seconds; what is lost when the process is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,16 @@ def scan(
     root: Path,
     records: Sequence[Record],
     *,
+    numbering: Sequence[str] = (),
     max_pixels: int = MAX_PIXELS,
     workers: int | None = None,
     progress: Progress = silent,
 ) -> list[Facts]:
-    """The facts of every record, in order; decoded on all cores the first time, remembered afterwards."""
-    with closing(_Memory(root, max_pixels)) as memory:
+    """The facts of every record, in order; decoded on all cores the first time, remembered afterwards.
+
+    `numbering` are the class names in the order of their ids, on which drawn masks depend.
+    """
+    with closing(_Memory(root, max_pixels, numbering)) as memory:
         found: list[Facts | None] = [memory.recall(record) for record in records]
         todo = [i for i, facts in enumerate(found) if facts is None]
         progress(len(records) - len(todo), len(records))
@@ -134,14 +141,18 @@ def _examine_image(root: Path, name: str, max_pixels: int) -> ImageFacts:
 
 
 def _thumbnail(pixels: Pixels) -> bytes:
-    grey = pixels.mean(axis=2, dtype=np.float32) if pixels.shape[2] > 1 else pixels[:, :, 0].astype(np.float32)
-    small = np.asarray(Image.fromarray(grey).resize((THUMB, THUMB), Image.Resampling.BOX))
+    grey = pixels.mean(axis=2, dtype=np.float64) if pixels.shape[2] > 1 else pixels[:, :, 0]
+    largest = max(abs(float(pixels.min())), abs(float(pixels.max())), 1.0)  # float images may hold anything finite
+    small = np.asarray(
+        Image.fromarray((grey / largest).astype(np.float32)).resize((THUMB, THUMB), Image.Resampling.BOX)
+    )
     low, high = float(small.min()), float(small.max())
-    return ((small - low) * (255 / max(high - low, 1e-6))).astype(np.uint8).tobytes()
+    return ((small - low) * (255 / max(high - low, 1e-6 / largest))).clip(0, 255).astype(np.uint8).tobytes()
 
 
 def _examine_mask(root: Path, ref: MaskRef, image: Header | None, max_pixels: int) -> MaskFacts:
     digest = ""
+    name = ref.paths[0][1] if isinstance(ref, ClassFiles) else ref.path
     try:
         if isinstance(ref, Shapes | ClassFiles):
             return _examine_drawn(root, ref, image, max_pixels)
@@ -150,19 +161,20 @@ def _examine_mask(root: Path, ref: MaskRef, image: Header | None, max_pixels: in
         stored = masks.read_stored(path, max_pixels)
         is_array = path.suffix.lower() in (".npy", ".npz")
         header = None if is_array else read_header(path, max_pixels)
+        height, width = stored.shape[:2] if header is None else masks.upright_shape(header)
         return MaskFacts(
             digest,
             str(stored.dtype) if header is None else header.mode,
             "npy" if header is None else header.format,
-            height=stored.shape[0],
-            width=stored.shape[1],
+            height=height,
+            width=width,
             values=_count(stored),
             corners=_count(np.where(stored >= masks.ON, np.uint8(255), np.uint8(0))) if stored.ndim == 3 else None,
         )
     except DataError as error:
         return MaskFacts(digest, problem=Problem(error.kind, error.what, error.remedy))
     except OSError as error:
-        return MaskFacts(digest, problem=Problem("missing", f"{ref}: {error.strerror}.", "Check the file."))
+        return MaskFacts(digest, problem=Problem("missing", f"{name}: {error.strerror}.", "Check the file."))
 
 
 def _examine_drawn(root: Path, ref: Shapes | ClassFiles, image: Header | None, max_pixels: int) -> MaskFacts:
@@ -202,11 +214,12 @@ def _digest(path: Path) -> str:
 class _Memory:
     """Facts on disk, one small database per set root; losing it costs only time."""
 
-    def __init__(self, root: Path, max_pixels: int) -> None:
+    def __init__(self, root: Path, max_pixels: int, numbering: Sequence[str]) -> None:
         self.root = root
         self.salt = f"{_FACTS_VERSION}:{max_pixels}"
-        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-        self.unsaved = 0
+        self.drawn_salt = f"{self.salt}:{hashlib.sha256(repr(list(numbering)).encode()).hexdigest()[:16]}"
+        name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
+        self.saved = time.monotonic()
         self.db = self._open(cache_folder() / f"scan-{name}.sqlite")
 
     @staticmethod
@@ -223,14 +236,14 @@ class _Memory:
         return db
 
     def recall(self, record: Record) -> Facts | None:
-        entry = self.db.execute("SELECT stamp, facts FROM files WHERE path = ?", (_key(record),)).fetchone()
-        if entry is None:
-            return None
-        stamp, text = entry
         now = self._stamp(record)
-        if now is None:
+        try:
+            entry = self.db.execute("SELECT stamp, facts FROM files WHERE path = ?", (_key(record),)).fetchone()
+            if entry is None or now is None:
+                return None
+            stamp, facts = str(entry[0]), _from_json(entry[1])
+        except (sqlite3.Error, ValueError, LookupError, TypeError):  # damaged: as good as forgotten
             return None
-        facts = _from_json(text)
         if stamp == now:
             return facts
         # Touched but perhaps not changed: the hash decides.
@@ -246,10 +259,9 @@ class _Memory:
         row = (_key(record), stamp, _to_json(facts))
         try:
             self.db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", row)
-            self.unsaved += 1
-            if self.unsaved >= 500:
+            if time.monotonic() - self.saved > _SAVE_EVERY:
                 self.db.commit()
-                self.unsaved = 0
+                self.saved = time.monotonic()
         except sqlite3.Error:  # a full or locked disk costs only the memory of this file
             self.db.rollback()
 
@@ -267,7 +279,8 @@ class _Memory:
         except (OSError, FtcsegError):
             return None
         sizes = ",".join(str(s.st_size) for s in stats)
-        return f"{self.salt},{sizes}|{','.join(str(s.st_mtime_ns) for s in stats)}"
+        salt = self.drawn_salt if isinstance(record.mask, Shapes) else self.salt
+        return f"{salt},{sizes}|{','.join(str(s.st_mtime_ns) for s in stats)}"
 
     def _same_content(self, record: Record, facts: Facts) -> bool:
         names = _files(record)
@@ -286,7 +299,12 @@ def _files(record: Record) -> list[str]:
 
 
 def _key(record: Record) -> str:
-    return "\0".join([*_files(record), record.mask.key if isinstance(record.mask, Shapes) else ""])
+    """What the facts depend on beside the files' contents: their names, and how a mask is made of them."""
+    mask = record.mask
+    how = mask.key if isinstance(mask, Shapes) else ""
+    if isinstance(mask, ClassFiles):
+        how = ",".join(str(class_id) for class_id, _ in mask.paths)
+    return "\0".join([*_files(record), how])
 
 
 def _to_json(facts: Facts) -> str:

@@ -69,10 +69,12 @@ def _centred(thumbs: Sequence[bytes]) -> NDArray[np.float32]:
     vectors = stack.reshape(len(thumbs), size).astype(np.float32)
     vectors -= vectors[readable].mean(axis=0)
     norms = np.linalg.norm(vectors, axis=1)
-    # A frame that differs from the mean by less than one grey level a pixel points anywhere: it is nobody's neighbour.
-    vectors[~readable | (norms < size**0.5)] = 0
+    # A frame that differs from the mean by less than one grey level a pixel points anywhere: such frames are all the
+    # mean picture, as a camera that stands still takes it, and so neighbours of each other; of no one else.
+    still = readable & (norms < size**0.5)
+    vectors[~readable | still] = 0
     vectors /= np.maximum(norms, 1)[:, None]
-    return vectors
+    return np.concatenate([vectors, still[:, None].astype(np.float32)], axis=1)
 
 
 def _join_by_sight(chains: _Chains, vectors: NDArray[np.float32]) -> int:

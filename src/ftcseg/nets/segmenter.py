@@ -7,14 +7,17 @@ both: `teacher.decode(features, size)`, `student.decode(features, size)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ftcseg.nets.drop import Perturb
-from ftcseg.nets.encoders.base import Encoder
 from ftcseg.nets.heads.base import Head, resize
 from ftcseg.nets.opr import OPRStack, OPRStatistics
+
+if TYPE_CHECKING:
+    from ftcseg.nets.encoders.base import Encoder
 
 
 class Segmenter(nn.Module):

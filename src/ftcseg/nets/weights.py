@@ -137,13 +137,12 @@ def read_state(path: Path) -> State:
     suffix = path.suffix.lower()
     if suffix != ".safetensors" and suffix not in PICKLED:
         raise WeightsError(
-            f"{path.name} is no kind of weights file we read.", remedy=f"Convert it to {', '.join(PICKLED)} or .safetensors."
+            f"{path.name} is no kind of weights file we read.",
+            remedy=f"Convert it to {', '.join(PICKLED)} or .safetensors.",
         )
     try:
         content: Any = (
-            load_file(path)
-            if suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
+            load_file(path) if suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
         )
     except pickle.UnpicklingError as error:
         raise WeightsError(
@@ -155,7 +154,9 @@ def read_state(path: Path) -> State:
             f"{path.name} cannot be read as weights ({type(error).__name__}).", remedy="Download it again."
         ) from error
     for _ in WRAPPERS:
-        inner = [content[key] for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)]
+        inner = [
+            content[key] for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)
+        ]
         content = inner[0] if inner else content
     tensors = content.items() if isinstance(content, Mapping) else ()
     state = {str(key): value for key, value in tensors if isinstance(value, Tensor)}

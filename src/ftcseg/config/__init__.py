@@ -1,0 +1,1 @@
+"""Settings: the only place that knows presets, override strings and how values are chosen."""

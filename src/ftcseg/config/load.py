@@ -1,0 +1,132 @@
+"""Defaults, presets and overrides to one RunConfig, remembering where every value came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ftcseg.config.schema import RunConfig
+from ftcseg.errors import UsageError, unknown_name
+from ftcseg.files import parse_yaml, read_yaml
+from ftcseg.methods import METHODS
+
+PRESETS = ("cpu", "gpu", "supervised", "fixmatch", "unimatch-v2", "ftc", "ftc-paper", "ftc-released")
+VARIANTS = {"ftc-paper": "ftc", "ftc-released": "ftc"}
+"""Named readings of a method: `--method ftc-paper` is `ftc` with another preset."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """Values so far as nested plain mappings, and why each was chosen."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+
+    def set(self, key: str, value: object, why: str) -> None:
+        """Set one dotted key."""
+        *path, last = key.split(".")
+        place = self.values
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = value
+        self.why[key] = why
+
+    def given(self, key: str) -> bool:
+        """Whether somebody set this key."""
+        return key in self.why
+
+    def add(self, values: Mapping[str, Any], why: str, prefix: str = "") -> None:
+        """Set every leaf of a nested mapping."""
+        for name, value in values.items():
+            key = f"{prefix}{name}"
+            if isinstance(value, Mapping):
+                self.add(value, why, f"{key}.")
+            else:
+                self.set(key, value, why)
+
+    def build(self) -> RunConfig:
+        """The checked configuration; a typo or a wrong type is a UsageError that names it."""
+        _known_keys(self.values, RunConfig, "")
+        try:
+            return TypeAdapter(RunConfig).validate_python(self.values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("literal", "int", "str")))
+            raise UsageError(f"{where} cannot be {first['input']!r}: {first['msg']}.") from error
+
+
+def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
+    """Hardware preset, then the method's own, then the user's `key=value`."""
+    base = VARIANTS.get(method, method)
+    if base not in METHODS:
+        raise unknown_name("method", method, [*METHODS, *VARIANTS])
+    draft = Draft()
+    draft.add(preset(hardware), f"preset {hardware}")
+    draft.add(preset(method), f"preset {method}")
+    draft.set("method", base, "asked for")
+    for text in overrides:
+        key, value = parse_override(text)
+        draft.set(key, value, "set by the user")
+    return draft
+
+
+def preset(name: str) -> Mapping[str, Any]:
+    """A shipped preset by name."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    with as_file(files("ftcseg.config") / "presets" / f"{name}.yaml") as path:
+        return dict(read_yaml(path) or {})
+
+
+def parse_override(text: str) -> tuple[str, object]:
+    """`opr.layers=2` as ("opr.layers", 2)."""
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise UsageError(f"{text!r} is no setting. Write key=value, such as opr.layers=2.")
+    return key.strip(), parse_yaml(value)
+
+
+def settings(of: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of a configuration as (dotted key, value)."""
+    for item in dataclasses.fields(of):  # type: ignore[arg-type]
+        value = getattr(of, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from settings(value, f"{prefix}{item.name}.")
+        else:
+            yield f"{prefix}{item.name}", list(value) if isinstance(value, tuple) else value
+
+
+def as_mapping(config: RunConfig) -> dict[str, Any]:
+    """The configuration as nested plain values."""
+    draft = Draft()
+    for key, value in settings(config):
+        draft.set(key, value, "")
+    return draft.values
+
+
+def _known_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
+    hints = {f.name: f for f in dataclasses.fields(kind)}
+    for name, value in values.items():
+        if name not in hints:
+            near = difflib.get_close_matches(f"{prefix}{name}", _all_keys(), n=3, cutoff=0.4)
+            raise UsageError(f"There is no setting {prefix}{name}. Did you mean {' or '.join(near)}?")
+        inner = hints[name].default_factory
+        example = inner() if inner is not dataclasses.MISSING else None
+        if dataclasses.is_dataclass(example):
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{prefix}{name} holds settings of its own, such as {_example(f'{prefix}{name}.')}.")
+            _known_keys(value, type(example), f"{prefix}{name}.")
+
+
+def _all_keys() -> list[str]:
+    return [key for key, _ in settings(RunConfig())]
+
+
+def _example(prefix: str) -> str:
+    return next(key for key in _all_keys() if key.startswith(prefix))

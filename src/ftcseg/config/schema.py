@@ -1,0 +1,122 @@
+"""Every setting of a run, with its default and its meaning. Plain frozen dataclasses; `load.py` fills them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ftcseg.nets.opr import OPRParams
+from ftcseg.teaching.params import TeachingParams
+from ftcseg.teaching.thresholds.atc import ATCParams
+from ftcseg.types import Part
+from ftcseg.views.mix import CutMixParams
+from ftcseg.views.photometric import PhotometricParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Which images, and how they are cut."""
+
+    labels: str | None = None
+    """How many labelled images to draw, "2%" or "30"; without it every mask of the training part is a label."""
+    split: str | None = None
+    """A split made by `ftcseg split`, instead of drawing one."""
+    part: Part | None = None
+    """The part that is evaluated; val where there is one, else test."""
+    labeled_batch: int = 4
+    unlabeled_batch: int = 4
+    short_side: int | None = None
+    """Images are brought to this shorter side first; None keeps their size."""
+    crop: tuple[int, int] | None = None
+    """(height, width) of training views; None is the frame itself."""
+    scale: tuple[float, float] = (0.5, 2.0)
+    """Random enlargement of training views."""
+    flip: float = 0.5
+    workers: int = 0
+    """Loader processes; 0 loads in the training process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The network."""
+
+    encoder: str = "efficientnet-lite0"
+    weights: str | None = "default"
+    """"default" (the encoder's published ones), a file, or null for random."""
+    head: str = "fusion"
+    features: int | None = None
+    """Width of the head; None is its own default."""
+    mode: Literal["full", "frozen"] | int = "full"
+    """What of the encoder learns: all, nothing, or its last N blocks."""
+    checkpointing: bool = False
+    """Trade time for memory in the encoder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimConfig:
+    """The optimiser."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: float = 5e-6
+    """Of the encoder."""
+    head_lr: float = 40.0
+    """The rest learns at lr times this (reading C8)."""
+    opr_lr: float = 40.0
+    """Prototypes and probes learn at lr times this (reading A8)."""
+    weight_decay: float = 0.01
+    momentum: float = 0.9
+    """Of SGD."""
+    power: float = 0.9
+    """Of the polynomial decay to zero."""
+    warmup: int = 0
+    clip: float | None = None
+    """Largest gradient norm; None is no limit."""
+    accumulate: int = 1
+    """Batches per update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """When and how the model is judged."""
+
+    every: int = 0
+    """Steps between evaluations; 0 is a tenth of the run."""
+    batch: int = 8
+    window: int | None = None
+    """Side of sliding windows; None evaluates whole images."""
+    audit: bool = True
+    """At the end, measure pseudo-labels against the masks of unlabelled images where there are any."""
+    audit_images: int = 200
+    """Images of that audit, evenly through the list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A whole run."""
+
+    method: str = "ftc"
+    seed: int = 0
+    steps: int = 1000
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    opr: OPRParams = field(default_factory=lambda: OPRParams(layers=0))
+    """Orthogonal prototype reconstruction; layers: 0 is without."""
+    thresholds: Literal["fixed", "atc"] = "fixed"
+    tau: float = 0.95
+    """The fixed threshold."""
+    atc: ATCParams = field(default_factory=ATCParams)
+    teaching: TeachingParams = field(default_factory=TeachingParams)
+    photometric: PhotometricParams = field(default_factory=PhotometricParams)
+    cutmix: CutMixParams = field(default_factory=CutMixParams)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    evaluation: EvalConfig = field(default_factory=EvalConfig)
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: int = 1
+    """Processes, one a device."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    threads: int = 0
+    """Threads of each process; 0 is all cores."""
+    save_every: int = 0
+    """Steps between checkpoints; 0 is a twentieth of the run."""
+    log_every: int = 0
+    """Steps between log lines; 0 is a hundredth of the run."""

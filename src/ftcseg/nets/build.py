@@ -1,0 +1,63 @@
+"""From names to a network: `build_model("dinov2-small", "dpt", 11)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ftcseg.nets.heads import Head, head_named
+from ftcseg.nets.heads.fusion import LIGHT_FEATURES, RESNET_FEATURES
+from ftcseg.nets.opr import OPRParams, OPRStack
+from ftcseg.nets.segmenter import Segmenter
+
+if TYPE_CHECKING:
+    from ftcseg.nets.encoders.base import Trainable
+    from ftcseg.nets.weights import WeightsReport
+
+BOTTLENECK_WIDTH = 2048  # the deepest stage of ResNet-50 and larger
+
+
+def build_model(  # noqa: PLR0913  the way in: each choice has a name
+    encoder: str = "dinov2-small",
+    head: str = "dpt",
+    num_classes: int = 11,
+    *,
+    opr_layers: int | None = None,
+    opr: OPRParams | None = None,
+    weights: str | None = None,
+    in_channels: int = 3,
+    encoder_mode: Trainable = "full",
+    head_features: int | None = None,
+) -> tuple[Segmenter, WeightsReport]:
+    """A network, and what became of its weights file.
+
+    `opr` is a reading of OPR (the paper's where only `opr_layers` is given); `opr_layers` overrides its number of
+    stages, 0 is a network without OPR. The head of a head_wide reading is wide even then, as in the released code, so
+    that the two can be compared.
+
+    Heads and prototypes start at random from torch's global generator: seed it for a network that can be made again.
+    """
+    from ftcseg.nets.encoders import build_encoder, set_trainable  # read only when a network is wanted
+
+    reading = opr or OPRParams(layers=0)
+    if opr_layers is not None:
+        reading = replace(reading, layers=opr_layers)
+    backbone, report = build_encoder(encoder, in_channels=in_channels, weights=weights)
+    set_trainable(backbone, encoder_mode)
+    wide = backbone.channels[-1] if reading.asks_classes and reading.gate_head == "head_wide" else None
+    top = build_head(head, backbone.channels, num_classes, features=head_features, wide=wide)
+    stack = OPRStack(backbone.channels, num_classes, reading) if reading.layers else None
+    return Segmenter(backbone, top, stack, num_classes), report
+
+
+def build_head(
+    name: str, channels: Sequence[int], num_classes: int, *, features: int | None = None, wide: int | None = None
+) -> Head:
+    """The head of that name for an encoder of these widths; «dpt» on convolutional stages is its fusion head."""
+    make = head_named(name)
+    if name == "dpt" and len(set(channels)) > 1:
+        make = head_named("fusion")
+    if make is head_named("fusion") and features is None:
+        features = RESNET_FEATURES if channels[-1] >= BOTTLENECK_WIDTH else LIGHT_FEATURES
+    return make(channels, num_classes, features=features, wide=wide)
