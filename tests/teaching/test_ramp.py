@@ -10,7 +10,9 @@ from ftcseg.teaching.ramp import is_burn_in, ramp
 from ftcseg.types import Clock
 
 
-@pytest.mark.parametrize(("step", "weight"), [(0, 0.0), (9, 0.0), (10, 0.0), (15, 0.25), (20, 0.5), (30, 1.0), (99, 1.0)])
+@pytest.mark.parametrize(
+    ("step", "weight"), [(0, 0.0), (9, 0.0), (10, 0.0), (15, 0.25), (20, 0.5), (30, 1.0), (99, 1.0)]
+)
 def test_linear_ramp(step: int, weight: float) -> None:
     assert ramp(Clock(step=step, total=100), start=10, length=20, shape="linear") == pytest.approx(weight)
 

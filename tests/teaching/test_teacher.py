@@ -44,7 +44,9 @@ def test_teacher_of_a_training_student_answers_without_dropout() -> None:
     assert torch.equal(teacher(image), teacher(image))
 
 
-@pytest.mark.parametrize(("step", "decay"), [(0, 0.0), (1, 0.5), (3, 0.75), (248, 1 - 1 / 249), (249, 0.996), (250, 0.996)])
+@pytest.mark.parametrize(
+    ("step", "decay"), [(0, 0.0), (1, 0.5), (3, 0.75), (248, 1 - 1 / 249), (249, 0.996), (250, 0.996)]
+)
 def test_decay_warms_up_to_its_cap(step: int, decay: float) -> None:
     assert warm_decay(step, 0.996) == pytest.approx(decay, abs=1e-12)
 

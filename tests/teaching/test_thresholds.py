@@ -37,7 +37,9 @@ def logits_of(answers: Sequence[int], num_classes: int = 3) -> Tensor:
 def pseudo_of(ids: Sequence[int], conf: float = 0.9, padding: int = 0) -> PseudoLabels:
     """A row of pseudo-labels, the last `padding` of them not valid."""
     labels = row(ids)
-    return PseudoLabels(labels, torch.full(labels.shape, conf), torch.arange(len(ids)).view(1, 1, -1) < len(ids) - padding)
+    return PseudoLabels(
+        labels, torch.full(labels.shape, conf), torch.arange(len(ids)).view(1, 1, -1) < len(ids) - padding
+    )
 
 
 def see(atc: Thresholds, target: Sequence[int], answers: Sequence[int], seen: Sequence[int], padding: int = 0) -> None:
@@ -159,7 +161,9 @@ def test_binding_clamps_are_reported_and_counted() -> None:
     assert facts["bias_clamped"].tolist() == [False, True, False]
     assert facts["tau_clamped"].tolist() == [False, True, False]
     assert close(facts["tau"], [0.95 + 0.05 * (0.25 - 1), 0.98, 0.95])
-    see(atc, [1], [1], [0])  # back to P_l = (1/3, 7/12, 1/12), P_u = (7/12, 1/3, 1/12): nothing binds but tau of class 0
+    see(
+        atc, [1], [1], [0]
+    )  # back to P_l = (1/3, 7/12, 1/12), P_u = (7/12, 1/3, 1/12): nothing binds but tau of class 0
     facts = atc.facts()
     assert facts["bias_clamped"].tolist() == [False, False, False]  # 0.05 * 0.75 = 0.0375
     assert facts["tau_clamped"].tolist() == [True, False, False]  # 0.9875
@@ -275,7 +279,7 @@ def test_a_step_without_labels_or_pixels_changes_nothing() -> None:
 def test_non_finite_numbers_never_enter_the_statistics(bad: float, where: str) -> None:
     atc = ATC(3, ATCParams(momentum=0.5, pu="soft"))
     logits, pseudo, soft = logits_of([1, 1]), pseudo_of([1, 1]), torch.ones(3)
-    {"logits": logits, "conf": pseudo.conf, "soft": soft}[where].view(-1)[0] = bad
+    {"logits": logits, "conf": pseudo.conf, "soft": soft}[where][..., 0] = bad
     atc.observe(target=row([0, 0]), logits=logits, pseudo=pseudo, soft=soft)
     assert close(atc.tau(), [0.95] * 3)
     assert close(atc.accuracy, [1.0] * 3)

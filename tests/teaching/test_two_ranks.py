@@ -34,7 +34,9 @@ def work(rank: int, folder: str) -> None:
     observe(atc, mine)
     observe(atc, mine, poison=float("nan") if rank else 0.0)  # a bad number on one rank stops both
     confusion.add(ANSWER[mine], TARGET[mine])
-    torch.save({**atc.state_dict(), "counts": confusion.summed().counts, "own": confusion.counts}, f"{folder}/{rank}.pt")
+    torch.save(
+        {**atc.state_dict(), "counts": confusion.summed().counts, "own": confusion.counts}, f"{folder}/{rank}.pt"
+    )
     dist.destroy_process_group()
 
 

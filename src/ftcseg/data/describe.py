@@ -20,6 +20,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +30,7 @@ from typing import Any, get_args
 from ftcseg.data.encoding import parse_color
 from ftcseg.data.images import MAX_PIXELS
 from ftcseg.errors import DataError, LayoutError
-from ftcseg.files import inside, read_yaml, to_yaml, write_text
+from ftcseg.files import inside, read_text, read_yaml, to_yaml, write_text
 from ftcseg.types import ClassInfo, ClassTable, CodingKind, Color, Fit, Group, MaskCoding, Part
 
 VERSION = 1
@@ -61,12 +63,10 @@ def load(path: Path) -> Description:
     _only(data, _TOP, path.name)
     if data.get("ftcseg") != VERSION:
         raise LayoutError(
-            f"{path} says «ftcseg: {data.get('ftcseg')}»; this version reads «ftcseg: {VERSION}».",
+            f"{path} says «ftcseg: {_shown(data.get('ftcseg'))}»; this version reads «ftcseg: {VERSION}».",
             remedy="Write it anew with «ftcseg doctor FOLDER --write dataset.yaml».",
         )
-    root = (path.parent / _text(data, "root", ".", path.name)).resolve()
-    if not root.is_dir():
-        raise LayoutError(f"{path}: root {root} is not a folder.", remedy="Correct «root» (relative to this file).")
+    root = _root(path, _text(data, "root", ".", path.name))
     masks = _mapping(data.get("masks", {}), "masks")
     kind: CodingKind = _one_of(masks.get("encoding", "ids"), get_args(CodingKind), "masks.encoding")
     classes = _classes(_mapping(data.get("classes", {}), "classes"))
@@ -78,11 +78,21 @@ def load(path: Path) -> Description:
         layout=_text(data, "layout", "images-masks", path.name),
         classes=classes,
         coding=_coding(kind, classes, masks),
-        set_name=data.get("set"),
-        manifest=data.get("manifest"),
+        set_name=_text(data, "set", "", path.name) or None,
+        manifest=_text(data, "manifest", "", path.name) or None,
         parts=_parts(_mapping(data.get("parts", {}), "parts")),
-        max_pixels=_whole(limits.get("pixels", MAX_PIXELS), "limits.pixels"),
+        max_pixels=_whole(limits.get("pixels", MAX_PIXELS), "limits.pixels", least=1),
     )
+
+
+def _root(path: Path, name: str) -> Path:
+    try:
+        root = (path.parent / name).resolve()
+        if root.is_dir():
+            return root
+    except (OSError, ValueError):  # too long, or with a NUL in it
+        pass
+    raise LayoutError(f"{path}: root {name[:200]!r} is not a folder.", remedy="Correct «root» (relative to this file).")
 
 
 def save(description: Description, path: Path) -> None:
@@ -196,7 +206,7 @@ def _coding(kind: CodingKind, classes: ClassTable, masks: Mapping[str, Any]) -> 
         kind,
         values={v: c for v, c in values.items() if v not in ignore} if kind in ("ids", "drawn") else {},
         colors=colors if kind in ("colors", "bits") else {},
-        tolerance=_whole(masks.get("tolerance", 0), "masks.tolerance"),
+        tolerance=_whole(masks.get("tolerance", 0), "masks.tolerance", least=0),
         ignore=ignore,
         ignore_colors=frozenset(_color(v) for v in _list(masks.get("ignore_colors", []), "masks.ignore_colors")),
         fit=_one_of(masks.get("fit", "refuse"), get_args(Fit), "masks.fit"),
@@ -214,10 +224,10 @@ def _classes(data: Mapping[Any, Any]) -> ClassTable:
         infos.append(
             ClassInfo(
                 class_id,
-                str(entry.get("name", f"class-{class_id}")),
+                _text(entry, "name", f"class-{class_id}", where),
                 tuple(_whole(v, f"{where}.values") for v in _list(entry.get("values", []), f"{where}.values")),
                 tuple(_color(v) for v in _list(entry.get("colors", []), f"{where}.colors")),
-                bool(entry.get("background", False)),
+                _yes_or_no(entry.get("background", False), f"{where}.background"),
                 None if group is None else _one_of(group, get_args(Group), f"{where}.group"),
                 tuple(str(p) for p in _list(entry.get("prompts", []), f"{where}.prompts")),
             )
@@ -230,14 +240,11 @@ def _parts(data: Mapping[str, Any]) -> dict[Part, str]:
 
 
 def _color(value: object) -> Color:
-    if isinstance(value, str) and len(value) == 7 and value.startswith("#"):
-        try:
-            return parse_color(value)
-        except ValueError:
-            pass
+    if isinstance(value, str) and re.fullmatch(r"#[0-9a-fA-F]{6}", value):
+        return parse_color(value)
     if isinstance(value, list) and len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value):
         return value[0], value[1], value[2]
-    raise LayoutError(f"{value!r} is no colour.", remedy="Write '#rrggbb' or [r, g, b] with 0-255.")
+    raise LayoutError(f"{_shown(value)} is no colour.", remedy="Write '#rrggbb' or [r, g, b] with 0-255.")
 
 
 def _mapping(value: object, where: str) -> Mapping[Any, Any]:
@@ -254,19 +261,29 @@ def _list(value: object, where: str) -> list[Any]:
     raise LayoutError(f"{where} must be a list, not {type(value).__name__}.", remedy="Write it as [a, b].")
 
 
-def _whole(value: object, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise LayoutError(f"{where}: {value!r} is no whole number.", remedy="Write digits only.")
-    try:
-        return int(value)
-    except ValueError as error:
-        raise LayoutError(f"{where}: {value!r} is no whole number.", remedy="Write digits only.") from error
+def _whole(value: object, where: str, least: int | None = None) -> int:
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not re.fullmatch(r"[+-]?[0-9]{1,12}", text):
+        raise LayoutError(f"{where}: {_shown(value)} is no whole number.", remedy="Write digits only.")
+    if least is not None and int(text) < least:
+        raise LayoutError(f"{where} is {text}.", remedy=f"Write {least} or more.")
+    return int(text)
+
+
+def _yes_or_no(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise LayoutError(f"{where} is {_shown(value)}.", remedy="Write true or false.")
+    return value
+
+
+def _shown(value: object) -> str:
+    return reprlib.repr(value)  # short, whatever a stranger wrote
 
 
 def _text(data: Mapping[str, Any], key: str, default: str, where: str) -> str:
     value = data.get(key, default)
-    if not isinstance(value, str | int):
-        raise LayoutError(f"{where}: «{key}» must be text, not {type(value).__name__}.", remedy="Mend it.")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise LayoutError(f"{where}: «{key}» is {_shown(value)}, which is no text.", remedy="Put it in quotes.")
     return str(value)
 
 
@@ -274,9 +291,9 @@ def _one_of(value: object, known: Iterable[str], where: str) -> Any:
     names = list(known)
     if value in names:
         return value
-    near = difflib.get_close_matches(str(value), names, n=1)
+    near = difflib.get_close_matches(value if isinstance(value, str) else "", names, n=1)
     remedy = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}."
-    raise LayoutError(f"{where} is {value!r}.", remedy=remedy)
+    raise LayoutError(f"{where} is {_shown(value)}.", remedy=remedy)
 
 
 def _only(data: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
@@ -292,8 +309,8 @@ def part_lists(description: Description) -> dict[Part, list[str]]:
     """The images named in the description's part lists, each checked to lie inside the root."""
     lists: dict[Part, list[str]] = {}
     for part, name in description.parts.items():
-        text = inside(description.root, name).read_text(encoding="utf-8")
-        lists[part] = [line.strip() for line in text.splitlines() if line.strip()]
+        text = read_text(inside(description.root, name))
+        lists[part] = [line.strip() for line in text.split("\n") if line.strip()]
         for line in lists[part]:
             try:
                 inside(description.root, line)

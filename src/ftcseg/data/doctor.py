@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,12 @@ from ftcseg.data.encoding import encoding_name, guess, parse_color
 from ftcseg.data.groups import class_groups
 from ftcseg.data.images import MAX_PIXELS
 from ftcseg.data.index import Source, open_source
-from ftcseg.data.masks import decode, upright_shape
+from ftcseg.data.masks import decode, read_stored, upright_shape
 from ftcseg.data.scan import Facts, MaskFacts, Problem, scan
 from ftcseg.data.sequences import Sequences, find_sequences, share_with_neighbour
-from ftcseg.errors import MaskError
+from ftcseg.data.sets.sheet import Sheet
+from ftcseg.errors import DataError, MaskError
+from ftcseg.files import inside
 from ftcseg.parallel import Progress, silent
 from ftcseg.types import (
     IGNORE,
@@ -84,11 +86,19 @@ def examine_set(
     source = open_source(path, root)
     limit = max_pixels or (source.description.max_pixels if source.description else MAX_PIXELS)
     records = source.found.records
-    facts = scan(source.root, records, max_pixels=limit, workers=workers, progress=progress)
+    numbered = source.reader_classes or source.found.classes
+    facts = scan(
+        source.root,
+        records,
+        numbering=numbered.names if numbered else (),
+        max_pixels=limit,
+        workers=workers,
+        progress=progress,
+    )
     coding, classes, findings = _coding_of(source.found, facts)
     if source.found.coding is not None:
         coding = replace(coding, fit=source.found.coding.fit)
-    pixels, mask_findings = _class_pixels(records, facts, coding)
+    pixels, mask_findings = _class_pixels(source, facts, coding, limit)
     summary = _summary(classes, pixels)
     sequences = find_sequences([r.image for r in records], [f.image.thumb for f in facts])
     description = Description(
@@ -105,8 +115,7 @@ def examine_set(
     everything = [
         *source.found.findings,
         *findings,
-        *_file_problems(records, facts),
-        *mask_findings,
+        *_capped([*_file_problems(records, facts), *mask_findings]),
         *_set_findings(records, facts, summary),
         *_known_defects(source),
         *_neighbour_findings(records, sequences),
@@ -141,6 +150,8 @@ def _coding_of(found: Found, facts: list[Facts]) -> tuple[MaskCoding, ClassTable
     guessed = guess(readable)
     if found.classes is None:
         return guessed.coding, guessed.classes, list(guessed.findings)
+    if guessed.coding.kind != "ids":
+        return guessed.coding, guessed.classes, [*guessed.findings, _names_without_colors(found.classes)]
     return _with_names(found.classes, guessed.coding, list(guessed.findings))
 
 
@@ -149,10 +160,21 @@ def _with_names(
 ) -> tuple[MaskCoding, ClassTable, list[Finding]]:
     """Names from the set's own list, for ids that fit it; values beyond the list are unknown and reported later."""
     kept = [f for f in findings if f.kind not in ("background-assumed", "value-gaps")]
-    if coding.kind != "ids" or dict(coding.values) == {0: 0, 255: 1}:
-        return coding, names, kept
     values = {value: c.id for c in names for value in c.values or (c.id,)}
-    return replace(coding, values=values), names, kept
+    if dict(coding.values) == {0: 0, 255: 1}:
+        if values == {0: 0, 1: 1}:  # two names without values of their own: for 0 and for 255
+            return coding, names, kept
+        kept = [f for f in kept if f.kind != "binary-masks"]
+    return replace(coding, values=values, ignore=coding.ignore - values.keys()), names, kept
+
+
+def _names_without_colors(names: ClassTable) -> Finding:
+    return Finding(
+        "class-names-ignored",
+        "",
+        f"The list of {len(names)} class names does not say which colour is whose; it is not used.",
+        "Give each class its colour in a class_dict.csv (name,r,g,b), or name the colours in dataset.yaml.",
+    )
 
 
 def _mask_name(record: Record) -> str:
@@ -162,21 +184,30 @@ def _mask_name(record: Record) -> str:
 
 
 def _class_pixels(
-    records: list[Record], facts: list[Facts], coding: MaskCoding
+    source: Source, facts: list[Facts], coding: MaskCoding, max_pixels: int
 ) -> tuple[list[dict[int, int] | None], list[Finding]]:
     pixels: list[dict[int, int] | None] = []
     findings: list[Finding] = []
-    for record, seen in zip(records, facts, strict=True):
+    for record, seen in zip(source.found.records, facts, strict=True):
         counts = None
         if seen.mask is not None and seen.mask.problem is None:
             name = _mask_name(record)
             try:
-                counts = count_classes(seen.mask, coding, name.rsplit("/", 1)[-1])
-            except MaskError as error:
+                if seen.mask.values is None and coding.tolerance and isinstance(record.mask, MaskFile):
+                    counts = _decoded_counts(inside(source.root, record.mask.path), coding, max_pixels)
+                else:
+                    counts = count_classes(seen.mask, coding, name.rsplit("/", 1)[-1])
+            except DataError as error:
                 findings.append(Finding(error.kind, name, error.what, error.remedy, severity="error"))
-            findings += _placement(record, seen, coding)
+            findings += _placement(record, seen, coding, source.sheet)
         pixels.append(counts)
     return pixels, findings
+
+
+def _decoded_counts(path: Path, coding: MaskCoding, max_pixels: int) -> dict[int, int]:
+    """Pixels of each class in a mask of more shades than the scan remembers, all of them perhaps near a class."""
+    ids, counts = np.unique(decode(read_stored(path, max_pixels), coding, path.name), return_counts=True)
+    return {i: n for i, n in zip(ids.tolist(), counts.tolist(), strict=True) if i != IGNORE}
 
 
 def count_classes(mask: MaskFacts, coding: MaskCoding, name: str) -> dict[int, int]:
@@ -188,8 +219,9 @@ def count_classes(mask: MaskFacts, coding: MaskCoding, name: str) -> dict[int, i
     if mask.corners is not None:
         values = np.array([[parse_color(v) for v in stored]], dtype=np.uint8)
     else:
-        grey8 = coding.kind in ("colors", "bits") or coding.tolerance > 0
-        values = np.array([[int(v) for v in stored]], dtype=np.uint8 if grey8 else np.int64)
+        values = np.array([[int(v) for v in stored]], dtype=np.int64)
+        if coding.kind in ("colors", "bits") and values.min() >= 0 and values.max() <= 255:
+            values = values.astype(np.uint8)  # shades of grey, which are colours too
     weights = np.array([list(stored.values())], dtype=np.int64)
     counts: Counter[int] = Counter()
     for class_id, pixels in zip(decode(values, coding, name, weights)[0].tolist(), weights[0].tolist(), strict=True):
@@ -198,17 +230,18 @@ def count_classes(mask: MaskFacts, coding: MaskCoding, name: str) -> dict[int, i
     return dict(counts)
 
 
-def _placement(record: Record, seen: Facts, coding: MaskCoding) -> Iterator[Finding]:
+def _placement(record: Record, seen: Facts, coding: MaskCoding, sheet: Sheet | None) -> Iterator[Finding]:
     """Masks that do not lie on their image, are JPEGs, or turn with it."""
     header, mask = seen.image.header, seen.mask
     if header is None or mask is None or not isinstance(record.mask, MaskFile):
         return
     name = record.mask.path
     upright = upright_shape(header)
-    fits = (mask.height, mask.width) in (upright, (header.height, header.width))
-    if not fits and coding.fit == "refuse":
-        surplus = mask.height - upright[0]
-        taller = surplus > 0 and mask.width == upright[1]
+    surplus = mask.height - upright[0]
+    taller = surplus > 0 and mask.width == upright[1]
+    known = taller and sheet is not None and PurePosixPath(record.image).stem in sheet.mask_rows
+    fits = (mask.height, mask.width) in (upright, (header.height, header.width)) or known
+    if not fits and coding.fit != "resize" and not (taller and coding.fit != "refuse"):
         yield Finding(
             "size-mismatch",
             name,
@@ -264,7 +297,7 @@ def _file_problems(records: list[Record], facts: list[Facts]) -> list[Finding]:
         for name, problem in problems:
             if problem is not None and problem.kind != "image-needed":
                 findings.append(Finding(problem.kind, name, problem.detail, problem.remedy, severity=severity))
-    return _capped(findings)
+    return findings
 
 
 def _capped(findings: list[Finding]) -> list[Finding]:

@@ -18,6 +18,11 @@ MAX_CLASSES = 256
 """More different stored values than this in a whole set is no class mask but a picture of shades."""
 NEAR_CORNER = 64
 """Colours of an impure pure-colour mask lie within this of 0 or 255 in every channel."""
+FULL_CONTRAST = 200
+MANY_SHADES = 24
+RARE_SHADE = 0.01
+"""A grey mask that reaches FULL_CONTRAST and holds more than MANY_SHADES values of under RARE_SHADE of its pixels each
+is a picture with soft edges. Class masks of even 150 classes rarely hold so many rare ones at once."""
 _IGNORE_CUSTOMS = (255, 65535, -1)  # what annotation tools write for «unknown», when it stands beside real ids
 _MODE_NAMES = {
     "1": "bit1",
@@ -29,6 +34,8 @@ _MODE_NAMES = {
     "I": "grey16",
     "RGB": "rgb",
     "RGBA": "rgb",
+    "LA;16": "grey16",
+    "1xbool": "bit1",
     "1xuint8": "grey8",
     "1xuint16": "grey16",
     "3xuint8": "rgb",
@@ -90,6 +97,9 @@ def _guess_ids(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> Gue
             pixels[_as_int(text)] += count
             example.setdefault(_as_int(text), name)
     found = sorted(pixels)
+    soft = [name for name, facts in files if _has_soft_edges(facts)]
+    if 2 * len(soft) >= sum(len(facts.values or ()) > 1 for _, facts in files):
+        shades = shades or soft
     if shades or len(found) > MAX_CLASSES:
         return _shades(files, shades, len(found))
     if found in ([0, 255], [255]):
@@ -108,6 +118,13 @@ def _guess_ids(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> Gue
     findings += background
     values = {_value(c): c.id for c in classes}
     return Guess(MaskCoding("ids", values=values, ignore=frozenset(ignore)), table, tuple(findings))
+
+
+def _has_soft_edges(facts: MaskFacts) -> bool:
+    """Whether a grey mask holds the many rare shades of an anti-aliased, resized or JPEG one."""
+    values = {_as_int(text): count for text, count in (facts.values or {}).items()}
+    rare = sum(count < RARE_SHADE * facts.height * facts.width for count in values.values())
+    return rare > MANY_SHADES and max(values) >= FULL_CONTRAST
 
 
 def _value(info: ClassInfo) -> int:
@@ -171,11 +188,10 @@ def _gaps(values: list[int], example: dict[int, str]) -> Finding:
 
 def _shades(files: Sequence[tuple[str, MaskFacts]], shades: list[str], distinct: int) -> Guess:
     worst = shades[0] if shades else files[0][0]
-    many = f"more than {MAX_CLASSES}" if shades else str(distinct)
     finding = Finding(
         "too-many-values",
         worst,
-        f"{many} different values: shades of an anti-aliased, resized or JPEG picture rather than class ids.",
+        f"{distinct or 'Too many'} different values: shades of an anti-aliased, resized or JPEG picture, no class ids.",
         "Export masks as PNG without anti-aliasing; or list the true values under classes and set «tolerance: N».",
         count=max(1, len(shades)),
         severity="error",
@@ -187,8 +203,9 @@ def _guess_colors(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> 
     pixels: Counter[str] = Counter()
     corners: Counter[str] = Counter()
     for _, facts in files:
-        if facts.corners is None:  # a grey picture among coloured ones
-            pixels.update({f"#{int(v):02x}{int(v):02x}{int(v):02x}": n for v, n in (facts.values or {}).items()})
+        if facts.corners is None:  # a grey picture among coloured ones; what is no shade of grey is reported later
+            grey = {int(v): n for v, n in (facts.values or {}).items() if 0 <= int(v) <= 255}
+            pixels.update({f"#{v:02x}{v:02x}{v:02x}": n for v, n in grey.items()})
         else:
             pixels.update(facts.values or {})
             corners.update(facts.corners)

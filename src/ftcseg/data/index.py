@@ -28,7 +28,7 @@ from ftcseg.data.formats import (
 from ftcseg.data.sets import SETS, locate, recognise
 from ftcseg.data.sets.sheet import Sheet
 from ftcseg.errors import LayoutError, UsageError, unknown_name
-from ftcseg.files import read_yaml
+from ftcseg.files import inside, read_yaml
 from ftcseg.types import ClassTable, Found, MaskFile, Part, Record
 
 

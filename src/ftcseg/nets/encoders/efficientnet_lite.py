@@ -92,12 +92,12 @@ def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """The convolution with TensorFlow's padding."""
     if conv.stride == (1, 1):
         return conv(x)  # type: ignore[no-any-return]
-    # Both paddings agree for an odd side. For an even one TensorFlow starts a pixel later than half the kernel says.
-    size, kernel = x.shape[-2:], conv.kernel_size
-    total = [k - 2 + n % 2 for k, n in zip(kernel, size, strict=True)]
-    top, left = (t // 2 for t in total)
-    padded = F.pad(x, (left, total[1] - left, top, total[0] - top))
-    return F.conv2d(padded, conv.weight, None, conv.stride, 0, 1, conv.groups)
+    # For an odd side half a kernel of padding is what TensorFlow does. For an even side it starts one pixel later: pad
+    # one more, which makes one output too early, and drop that. Padding the larger input instead is slower.
+    shift = [1 - side % 2 for side in x.shape[-2:]]
+    padding = [kernel // 2 + extra for kernel, extra in zip(conv.kernel_size, shift, strict=True)]
+    y = F.conv2d(x, conv.weight, None, conv.stride, padding, 1, conv.groups)
+    return y[..., shift[0] :, shift[1] :].clone() if any(shift) else y  # a view would slow down all that follows
 
 
 class Bottleneck(nn.Module):

@@ -1,0 +1,1 @@
+"""A method, a stream of batches and an optimiser become a checkpoint."""

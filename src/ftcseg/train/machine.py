@@ -1,0 +1,147 @@
+"""Where a run computes: the device, the number format, and the other processes of the same run.
+
+lightning-fabric finds the device, casts and launches; this is a thin face on it. Networks are not wrapped for data-parallel
+training: a method calls its student as often and in whatever way its paper says, and a wrapper's hooks count on one
+`forward` per `backward`. Instead every process computes its gradients alone, and after the backward pass they are averaged
+in one flat message. Slower than overlapping the two by the time of that message; right for every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ftcseg.types import SemiBatch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Precision: TypeAlias = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Item = TypeVar("Item")
+
+
+def open_machine(device: str = "auto", processes: int = 1, nodes: int = 1, precision: Precision = "auto") -> Machine:
+    """This process's machine; with more than one process, the others are started too (or found: torchrun, SLURM).
+
+    "auto" is the first accelerator there is, and half precision only where the hardware computes in it; CPUs stay at 32 bits.
+    """
+    from lightning_fabric import Fabric  # two seconds that only training pays
+
+    chosen = _best_precision(device) if precision == "auto" else precision
+    strategy = "ddp" if processes * nodes > 1 else "auto"
+    fabric = Fabric(accelerator=device, devices=processes, num_nodes=nodes, strategy=strategy, precision=chosen)
+    fabric.launch()
+    return Machine(fabric)
+
+
+class Machine:
+    """One process of a run, with what it needs to compute and to agree with its fellows.
+
+    Whatever is said to be the same everywhere must be called by every process, in the same order.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.device: torch.device = fabric.device
+        self.rank: int = fabric.global_rank
+        self.world: int = fabric.world_size
+        self._fabric = fabric
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """What keeps float16 gradients from vanishing; None in every other number format."""
+        return getattr(self._fabric.strategy.precision, "scaler", None)
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Compute in the run's number format inside this block."""
+        return self._fabric.autocast()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradients, scaled where the number format asks for it."""
+        self._fabric.backward(loss)
+
+    def move(self, batch: SemiBatch) -> SemiBatch:
+        """The batch on this machine's device."""
+        labeled, unlabeled = batch.labeled, batch.unlabeled
+        labeled = replace(labeled, images=self._here(labeled.images), labels=self._here(labeled.labels))
+        if unlabeled is not None:
+            unlabeled = replace(
+                unlabeled,
+                weak=self._here(unlabeled.weak),
+                strong=tuple(map(self._here, unlabeled.strong)),
+                boxes=tuple(map(self._here, unlabeled.boxes)),
+                valid=self._here(unlabeled.valid),
+            )
+        return replace(batch, labeled=labeled, unlabeled=unlabeled)
+
+    def adopt(self, method: nn.Module) -> None:
+        """Move the method here and give every process the first one's weights and statistics."""
+        method.to(self.device)
+        if self.world > 1:
+            for tensor in [*method.parameters(), *method.buffers()]:
+                _broadcast(tensor)
+
+    @torch.no_grad()
+    def average(self, parameters: Sequence[nn.Parameter], statistics: Sequence[Tensor] = ()) -> None:
+        """Average gradients and floating statistics over the processes, all in one message.
+
+        A parameter that no process had a gradient for keeps none: optimisers treat «none» and «zero» differently.
+        """
+        if self.world == 1:
+            return
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        used = grads[0].new_tensor([p.grad is not None for p in parameters])
+        tensors = [*grads, *statistics, used]
+        flat = torch.cat([tensor.reshape(-1).to(used.dtype) for tensor in tensors])
+        dist.all_reduce(flat)
+        pieces = (flat / self.world).split([tensor.numel() for tensor in tensors])
+        for tensor, piece in zip(tensors, pieces, strict=True):
+            tensor.copy_(piece.view(tensor.shape))
+        for parameter, grad, share in zip(parameters, grads, used.tolist(), strict=True):
+            parameter.grad = grad if share > 0 else None
+
+    def highest(self, number: int | Tensor) -> int:
+        """The highest of all processes' numbers: the same everywhere."""
+        if self.world == 1:
+            return int(number)
+        shared = torch.as_tensor(number, device=self.device).to(torch.int32).reshape(1)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return int(shared)
+
+    def gather(self, item: Item) -> list[Item]:
+        """Everybody's item, by rank: the same everywhere. For small things, now and then."""
+        if self.world == 1:
+            return [item]
+        items: list[Any] = [None] * self.world
+        dist.all_gather_object(items, item)
+        return items
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
+
+
+def flatten(groups: Iterable[Iterable[Item]]) -> tuple[Item, ...]:
+    """One tuple of all."""
+    return tuple(item for group in groups for item in group)
+
+
+def _broadcast(tensor: Tensor) -> None:
+    whole = tensor.detach().contiguous()  # channels_last weights travel in plain order
+    dist.broadcast(whole, src=0)
+    tensor.detach().copy_(whole)
+
+
+def _best_precision(device: str) -> Precision:
+    if device not in ("auto", "cuda", "gpu") or not torch.cuda.is_available():
+        return "32-true"
+    return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "16-mixed"
