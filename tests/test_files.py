@@ -207,6 +207,10 @@ def test_yaml_is_written_in_the_order_it_is_given() -> None:
     assert to_yaml({"z": 1, "a": "größer", "m": [1]}) == "z: 1\na: größer\nm:\n- 1\n"
 
 
+def test_odd_line_breaks_survive_yaml(tmp_path: Path) -> None:
+    assert yaml_of(tmp_path, to_yaml({"ü": "a\x85b\u2028c\u2029d"})) == {"ü": "a\x85b\u2028c\u2029d"}
+
+
 # ---------------------------------------------------------------- atomic
 
 

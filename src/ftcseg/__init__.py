@@ -18,28 +18,34 @@ if TYPE_CHECKING:
     from ftcseg.api import (
         Dataset,
         Split,
+        build_model,
         corrupt,
         dataset_page,
         doctor,
         get,
         open_dataset,
         read_split,
+        resume,
         simulate,
         split,
+        train,
     )
 
 __all__ = [
     "Dataset",
     "Split",
     "__version__",
+    "build_model",
     "corrupt",
     "dataset_page",
     "doctor",
     "get",
     "open_dataset",
     "read_split",
+    "resume",
     "simulate",
     "split",
+    "train",
 ]
 
 

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ftcseg import files
 from ftcseg.data import describe, fetch
-from ftcseg.data import split as splitting
 from ftcseg.data.dataset import Dataset, open_dataset
 from ftcseg.data.describe import Description
 from ftcseg.data.doctor import Examination, examine_set
 from ftcseg.data.doctor import as_json as doctor_json
-from ftcseg.data.images import MAX_PIXELS, read_image
-from ftcseg.data.index import open_source
+from ftcseg.data.drawing import drawn
+from ftcseg.data.images import MAX_PIXELS, read_unturned
+from ftcseg.data.index import DESCRIPTION, Source, open_source
+from ftcseg.data.scan import files_of
 from ftcseg.data.sets import data_root, sheet_named
 from ftcseg.data.simulate import SimParams, class_table, part_of, simulate_frame
-from ftcseg.data.split import Candidate, Split, parse_amount
+from ftcseg.data.split import Split, parse_amount
 from ftcseg.data.split_files import read_split, write_split
 from ftcseg.data.writing import claim, write_image, write_labels
-from ftcseg.errors import DataError, UsageError
+from ftcseg.errors import DataError, UnsafePathError, UsageError
 from ftcseg.parallel import Progress, map_in_order, silent
 from ftcseg.report import dataset_page as report_page
 from ftcseg.rng import random_for
 from ftcseg.types import MaskCoding
 from ftcseg.views import corrupt as corruptions
 
+if TYPE_CHECKING:  # training is imported when something is trained: looking at data must not wait for torch
+    from ftcseg.nets.segmenter import Segmenter
+    from ftcseg.train.events import Listener
+    from ftcseg.training import Outcome
+
 __all__ = [
     "Dataset",
     "Split",
+    "build_model",
     "corrupt",
     "dataset_page",
     "doctor",
     "get",
     "open_dataset",
     "read_split",
+    "resume",
     "simulate",
     "split",
+    "train",
 ]
-
-_SEED_BOUND = 2**32
 
 
 def doctor(
@@ -117,60 +127,12 @@ def split(
     `labels` is a number of images or a percentage of the training images that have masks. `balanced` is "image" or
     "pixel"; `val` redraws the validation part from the training images (and from a previous validation part).
     """
-    amount = parse_amount(str(labels))
-    if not 0 <= seed < _SEED_BOUND:
-        raise UsageError(f"The seed {seed} is out of range. Use a whole number from 0 to {_SEED_BOUND - 1}.")
+    parse_amount(str(labels))  # a typo is told before a long look at the data
     examination = examine_set(dataset, root=_path(root), progress=progress)
-    candidates, unmasked, held = _candidates(examination, redraw_val=val is not None)
-    options: dict[str, splitting.Option] = {}
-    if val is not None:
-        kept, drawn = splitting.hold_out(candidates, parse_amount(str(val)), seed, by_sequence=by_sequence)
-        candidates = list(kept)
-        held["val"] = [c.id for c in drawn]
-        options["val"] = str(val)
-        if by_sequence:  # a frame without a mask must not carry the held-out scenes back into training
-            scenes = {c.sequence for c in drawn if c.sequence}
-            unmasked = [c for c in unmasked if c.sequence not in scenes]
-    thin: dict[int, float] = {}
-    if balanced is not None:
-        groups = {row.id: row.group for row in examination.classes}
-        balance = splitting.balance(candidates, groups, seed, level=balanced)
-        candidates, thin = list(balance.kept), dict(balance.thin)
-        options["balanced"] = balanced
-    classes = examination.description.classes
-    drawn_split = splitting.draw(candidates, amount, seed, classes, unlabeled_extra=unmasked, by_sequence=by_sequence)
-    if long_tail is not None:
-        drawn_split = splitting.long_tail(drawn_split, candidates, long_tail, classes)
-    result = replace(drawn_split, options={**drawn_split.options, **options}, thin=thin)
+    result, held = drawn(examination, labels, seed=seed, by_sequence=by_sequence, cuts=(long_tail, balanced), val=val)
     if out is not None:
         write_split(Path(out), result, examination, held)
     return result
-
-
-def _candidates(
-    examination: Examination, redraw_val: bool
-) -> tuple[list[Candidate], list[Candidate], dict[str, list[str]]]:
-    """Training images with usable masks, those without, and the images of the other parts."""
-    training = {"train", "val"} if redraw_val else {"train"}
-    masked: list[Candidate] = []
-    unmasked: list[Candidate] = []
-    held: dict[str, list[str]] = {"val": [], "test": []}
-    rows = zip(examination.records, examination.facts, examination.pixels, examination.sequences.of, strict=True)
-    for record, facts, pixels, sequence in rows:
-        if facts.image.problem is not None:
-            continue
-        if record.part not in training:
-            held[record.part].append(record.image)
-        elif pixels:
-            masked.append(Candidate(record.image, pixels, sequence))
-        elif record.mask is None:
-            unmasked.append(Candidate(record.image, {}, sequence))
-    if not masked:
-        name = examination.description.name
-        raise UsageError(
-            f"No training image of {name} has a usable mask. See «ftcseg doctor» for why; label a few first."
-        )
-    return masked, unmasked, held
 
 
 def simulate(
@@ -226,12 +188,16 @@ class _Corruption:
         target = self.out / name
         if target.is_file():
             return None
+        rng = random_for(self.seed, "corrupt", self.kind, self.severity, name)
         try:
-            pixels = read_image(files.inside(self.source, name), self.max_pixels)
+            # Masks are copied as they lie in their files, so the image stays as it lies in its own.
+            pixels, orientation = read_unturned(files.inside(self.source, name), self.max_pixels)
+            corrupted = corruptions.corrupt(pixels, self.kind, self.severity, rng)
         except DataError as error:
             return error.what
-        rng = random_for(self.seed, "corrupt", self.kind, self.severity, name)
-        write_image(target, corruptions.corrupt(pixels, self.kind, self.severity, rng))
+        except UsageError as error:  # a float image that is not in [0, 1]
+            return f"{name}: {error}"
+        write_image(target, corrupted, orientation)
         return None
 
 
@@ -255,25 +221,47 @@ def corrupt(
     target = Path(out)
     if target.resolve().is_relative_to(found.root.resolve()) or found.root.resolve().is_relative_to(target.resolve()):
         raise UsageError(f"{target} overlaps the source {found.root}. Choose a folder outside of it.")
-    recipe = {"command": "corrupt", "source": found.name, "kind": kind, "severity": severity, "seed": seed}
+    names = [record.image for record in found.found.records]
+    recipe = {
+        "command": "corrupt",
+        "source": found.name,
+        "images": _fingerprint(found.root, names),
+        "kind": kind,
+        "severity": severity,
+        "seed": seed,
+    }
     claim(target, recipe, "corrupt.json")
     limit = found.description.max_pixels if found.description else None
     work = _Corruption(found.root, target, kind, severity, seed, limit or MAX_PIXELS)
-    names = [record.image for record in found.found.records]
     problems: list[str] = []
     for done, problem in enumerate(map_in_order(work, names, workers), 1):
         problems += [problem] if problem else []
         progress(done, len(names))
-    _copy_rest(found.root, target, set(names))
+    _copy_rest(found, target)
+    if found.description is not None and not (target / DESCRIPTION).exists():  # it lay outside of the set's folder
+        describe.save(replace(found.description, root=target), target / DESCRIPTION)
     return problems
 
 
-def _copy_rest(root: Path, out: Path, images: set[str]) -> None:
-    for path in sorted(root.rglob("*")):
-        name = files.relative(root, path)
-        if path.is_file() and not path.is_symlink() and name not in images and not (out / name).exists():
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, out / name)
+def _fingerprint(root: Path, names: list[str]) -> str:
+    """Tells a set from another one of the same name: its images and their sizes."""
+    digest = hashlib.sha256()
+    for name in names:
+        path = root / name
+        digest.update(f"{name}\0{path.stat().st_size if path.is_file() else -1}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:32]
+
+
+def _copy_rest(found: Source, out: Path) -> None:
+    root, images = found.root, {record.image for record in found.found.records}
+    names = {files.relative(root, path) for path in root.rglob("*") if path.is_file()}
+    names |= {name for record in found.found.records for name in files_of(record)}  # also behind linked folders
+    for name in sorted(names - images):
+        with suppress(UnsafePathError):  # a link that leads out of the set is no part of it
+            path = files.inside(root, name)
+            if path.is_file() and not (out / name).exists():
+                with path.open("rb") as original, files.atomic(out / name) as copy:
+                    shutil.copyfileobj(original, copy)
 
 
 def get(name: str, *, root: str | Path | None = None, progress: fetch.StageProgress = fetch.quiet) -> Path:
@@ -287,3 +275,58 @@ def get(name: str, *, root: str | Path | None = None, progress: fetch.StageProgr
 
 def _path(value: str | Path | None) -> Path | None:
     return None if value is None else Path(value)
+
+
+def train(
+    dataset: str | Path,
+    *,
+    method: str = "ftc",
+    labels: str | int | None = None,
+    split: str | Path | None = None,
+    seed: int = 0,
+    steps: int | None = None,
+    out: str | Path | None = None,
+    settings: Sequence[str] = (),
+    root: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
+    progress: Progress = silent,
+) -> Outcome:
+    """Train on a folder, dataset.yaml, manifest or named set; returns where the run is and how it ended.
+
+    Example: `run = ftcseg.train("frames/", method="ftc", labels="2%").folder`
+    """
+    from ftcseg import training
+
+    if labels is not None and split is not None:
+        raise UsageError("A split already says which images are labelled: give --labels or --split, not both.")
+    asked = {"seed": seed, "steps": steps, "data.labels": labels, "data.split": split}
+    overrides = [*(f"{key}={value}" for key, value in asked.items() if value is not None), *settings]
+    amount = str(labels or (Path(split).name if split else "all")).replace("%", "pct")
+    name = f"{Path(dataset).resolve().stem if Path(dataset).exists() else dataset}-{method}-{amount}-seed{seed}"
+    folder = Path(out) if out is not None else Path("runs") / name
+    return training.start(
+        dataset, folder, method=method, overrides=overrides, root=_path(root), listeners=listeners, progress=progress
+    )
+
+
+def resume(run: str | Path, *, listeners: Sequence[Listener] = (), progress: Progress = silent) -> Outcome:
+    """Continue a run exactly where it stopped; a finished one only gets what it still lacks."""
+    from ftcseg import training
+
+    return training.resume(Path(run), listeners=listeners, progress=progress)
+
+
+def build_model(
+    encoder: str = "dinov2-small",
+    head: str = "dpt",
+    num_classes: int = 11,
+    opr_layers: int = 0,
+    weights: str | None = None,
+    in_channels: int = 3,
+) -> Segmenter:
+    """A network by the names of its parts: images in, logits at the images' size out."""
+    from ftcseg.nets.build import build_model as build
+    from ftcseg.nets.opr import OPRParams
+
+    reading = OPRParams(layers=opr_layers)
+    return build(encoder, head, num_classes, opr=reading, weights=weights, in_channels=in_channels)[0]

@@ -26,6 +26,7 @@ MAX_ALIASES = 16
 """References in a YAML file. Three on each of five levels are 243 copies; each level more would triple them."""
 MAX_NAME_BYTES = 4096
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same rules, eight times as fast where it was built
+_ODD_BREAKS = {"\x85", "\u2028", "\u2029"}  # line breaks to YAML, which it would read back as spaces
 _WINDOWS_DEVICES = {"con", "prn", "aux", "nul", *(f"{p}{i}" for p in ("com", "lpt") for i in range(1, 10))}
 
 
@@ -130,7 +131,10 @@ def read_yaml(path: Path) -> Any:
 
 def to_yaml(value: object) -> str:
     """YAML in the order the keys were given."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+    if _ODD_BREAKS.isdisjoint(text):
+        return text
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=False, width=110)
 
 
 @contextmanager

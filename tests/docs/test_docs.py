@@ -1,8 +1,8 @@
 """The documents are run: what they show is what the program prints, and what they name exists.
 
-```console    each line «$ ftcseg ...» is run in a folder that holds the sets below, and must print what is shown under it.
-              «...» stands for lines left out; numbers and bars may differ, words may not. Nothing shown, nothing
-              compared. A command ends with 0 unless «$ echo $?» follows and says otherwise.
+```console    each line «$ ftcseg ...» is run in a folder that holds the sets below, and must print what is shown
+              under it. «...» stands for lines left out; numbers and bars may differ, words may not. Nothing shown,
+              nothing compared. A command ends with 0 unless «$ echo $?» follows and says otherwise.
 ```python     is run in the same folder.
 ```yaml       that begins with «ftcseg: 1» must be a dataset.yaml that loads.
 <!-- needs flsmd -->  above a block: it is run only where the real set is, as data/flsmd.
@@ -101,7 +101,8 @@ def _spoil(harbour: Path) -> None:
     tall = harbour / "masks" / "mission-0004.png"
     stored = np.array(Image.open(tall))
     Image.fromarray(np.pad(stored, ((0, 26), (0, 0)))).save(tall)
-    text = {"ftcseg": 1, "name": "harbour", "classes": dict(enumerate(CLASSES))}
+    classes: dict[int, object] = {i: {"name": name} for i, name in enumerate(CLASSES)}
+    text = {"ftcseg": 1, "name": "harbour", "classes": classes | {0: {"name": CLASSES[0], "background": True}}}
     (harbour / "dataset.yaml").write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
 
 
@@ -247,6 +248,16 @@ def test_every_command_is_in_the_readme() -> None:
     table = (ROOT / "README.md").read_text(encoding="utf-8").split("## Commands")[1]
     for name in (*COMMANDS, "datasets", "datasets get"):
         assert f"| `ftcseg {name}" in table
+
+
+def test_the_map_names_what_exists() -> None:
+    (drawn,) = (b.text for b in blocks(ROOT / "CONTRIBUTING.md") if b.text.startswith("src/ftcseg/\n"))
+    folders: list[str] = []
+    for line in drawn.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        for name in re.match(r"(?: ?[\w/]+(?:\.py|/)(?=\s|$))+", line.strip())[0].split():  # type: ignore[index]
+            folders = [*folders[:depth], name]
+            assert (ROOT / "".join(folders)).exists(), f"CONTRIBUTING.md: there is no {''.join(folders)}"
 
 
 def test_every_layout_and_every_set_is_named() -> None:

@@ -77,6 +77,12 @@ def test_deeplab_by_hand() -> None:
         assert count(DeepLabHead((256, 512, 1024, 2048), 21)) == aspp + rest
 
 
+def test_deeplab_looks_six_twelve_and_eighteen_cells_away() -> None:
+    head = DeepLabHead(STAGES, 3, features=8)
+    dilations = [m.dilation for m in head.aspp.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert dilations == [(6, 6), (12, 12), (18, 18)]
+
+
 def test_mlp_by_hand() -> None:
     widths = (64, 128, 320, 512)  # MiT-B2
     expected = sum(c * 256 + 256 for c in widths) + 4 * 256 * 256 + 2 * 256 + 256 * 150 + 150

@@ -7,11 +7,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from ftcseg.errors import UsageError
+from ftcseg.nets.build import build_model
 from ftcseg.nets.drop import ComplementaryDrop
 from ftcseg.nets.encoders.base import Encoder, set_trainable
-from ftcseg.nets.heads import HEADS
-from ftcseg.nets.opr import OPRParams, OPRStack
+from ftcseg.nets.heads import HEADS, FusionHead
+from ftcseg.nets.opr import OPR_READINGS, OPRParams, OPRStack
 from ftcseg.nets.opr_start import start_prototypes
 from ftcseg.nets.segmenter import Segmenter, nearest_multiple
 from ftcseg.types import IGNORE
@@ -96,7 +99,7 @@ def test_any_number_of_classes_and_channels(num_classes: int, channels: int) -> 
 
 @pytest.mark.parametrize(
     ("side", "multiple", "fits"),
-    [(320, 14, 322), (480, 14, 476), (518, 14, 518), (161, 14, 168), (3, 14, 14), (9, 1, 9)],
+    [(320, 14, 322), (480, 14, 476), (518, 14, 518), (161, 14, 168), (175, 14, 182), (3, 14, 14), (9, 1, 9)],
 )
 def test_sides_go_to_the_nearest_multiple(side: int, multiple: int, fits: int) -> None:
     assert nearest_multiple(side, multiple) == fits
@@ -237,3 +240,91 @@ def test_state_survives_a_round_trip() -> None:
             p.add_(1.0)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(images()), model(images()))
+
+
+# Built by name
+
+
+def parameters(**choices: Any) -> int:
+    with torch.device("meta"):
+        model, _ = build_model("dinov2-small", "dpt", **choices)
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_the_papers_network_has_the_papers_parameters() -> None:
+    assert parameters(num_classes=11) == 24_794_987
+    assert parameters(num_classes=12) == 24_795_052
+
+
+@pytest.mark.parametrize("layers", range(5))
+def test_each_probe_stage_adds_10379_parameters(layers: int) -> None:
+    assert parameters(num_classes=11, opr_layers=layers) == 24_794_987 + layers * 10_379
+
+
+@pytest.mark.parametrize("layers", range(5))
+def test_the_released_network_is_wide_with_and_without_opr(layers: int) -> None:
+    # methods.md 1.4: 24.9831, 24.9893, 24.9954, 25.0016, 25.0077 M
+    released = OPR_READINGS["released"]
+    assert parameters(num_classes=11, opr=released, opr_layers=layers) == 24_983_147 + layers * 6_144
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_the_papers_network_costs_the_papers_multiply_adds(layers: int) -> None:
+    with torch.device("meta"):
+        model, _ = build_model("dinov2-small", "dpt", num_classes=11, opr_layers=layers)
+        image = torch.empty(1, 3, 518, 518)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(image)
+    # 39.531 G convolutions and linear layers + 17.298 G attention; a stage of OPR adds 2·16·384·1369 = .01682 G
+    # (and 16·384·11 for judging the prototypes)
+    assert counter.get_total_flops() / 2e9 == pytest.approx(56.829 + 0.01682 * layers + 0.00007 * layers, abs=6e-4)
+
+
+def test_dpt_on_convolutional_stages_is_the_fusion_head() -> None:
+    with torch.device("meta"):
+        light, _ = build_model("efficientnet-lite0", "dpt", 5)
+        heavy, _ = build_model("resnet-101", "dpt", 5)
+    assert isinstance(light.head, FusionHead)
+    assert isinstance(heavy.head, FusionHead)
+    assert (light.head.classifier.in_channels, heavy.head.classifier.in_channels) == (64, 256)
+
+
+def test_deeplab_asks_a_resnet_for_stride_16() -> None:
+    model, _ = build_model("resnet-18", "deeplab", 3, head_features=8)
+    assert [x.shape[-1] for x in model.features(images(1, 3, 64, 64))] == [16, 8, 4, 4]
+    assert model.train()(images(1, 3, 64, 64)).shape == (1, 3, 64, 64)
+
+
+@pytest.mark.parametrize("head", ["dpt", "fusion", "deeplab", "mlp"])
+def test_the_tiny_encoder_takes_every_head(head: str) -> None:
+    model, report = build_model("tiny", head, 4, in_channels=5, opr_layers=2, encoder_mode="frozen", head_features=8)
+    logits = model.train()(images(1, 5, 161, 239))
+    logits.mean().backward()
+    assert logits.shape == (1, 4, 161, 239)
+    assert not report.matched
+    assert all(p.grad is None for p in model.encoder.parameters())
+
+
+def test_opr_layers_override_the_reading() -> None:
+    with torch.device("meta"):
+        assert build_model("tiny", "mlp")[0].opr is None
+        assert build_model("tiny", "mlp", opr=OPR_READINGS["legacy"], opr_layers=0)[0].opr is None
+        model, _ = build_model("tiny", "mlp", opr=OPR_READINGS["legacy"], opr_layers=3)
+    assert model.opr is not None
+    assert model.opr.levels == (1, 2, 3)
+    assert model.opr.params.similarity == "softmax"
+
+
+def test_head_wide_on_stages_of_different_widths_says_what_to_do() -> None:
+    model, _ = build_model("tiny", "dpt", 3, opr=OPR_READINGS["released"], opr_layers=2)
+    with pytest.raises(UsageError, match="probe"):
+        model(images())
+    model, _ = build_model("tiny", "dpt", 3, opr=OPR_READINGS["released"])
+    assert model(images()).shape == (2, 3, 32, 48)
+
+
+def test_unknown_names_are_told_with_their_neighbours() -> None:
+    with pytest.raises(UsageError, match="fusion"):
+        build_model("tiny", "fuson")
+    with pytest.raises(UsageError, match="resnet-18"):
+        build_model("resnet18", "dpt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -10,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ftcseg import __version__
-from ftcseg.cli import corrupt, datasets, demo, doctor, simulate, split
+from ftcseg.cli import audit, corrupt, datasets, demo, doctor, listing, predict, report, simulate, split, train
+from ftcseg.cli import eval as evaluation
 from ftcseg.errors import FtcsegError
 
 INTERRUPTED = 130
@@ -29,8 +29,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "doctor": doctor.doctor,
     "split": split.split,
+    "train": train.train,
+    "eval": evaluation.evaluate,
+    "predict": predict.predict,
+    "audit": audit.audit,
+    "report": report.report,
     "corrupt": corrupt.corrupt,
     "simulate": simulate.simulate,
+    "methods": listing.methods,
+    "encoders": listing.encoders,
 }
 for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
@@ -56,12 +63,14 @@ def main() -> None:
     """Run the command line; errors a user can meet are one sentence and an exit code, never a traceback."""
     try:
         app()
+    except SystemExit as leaving:  # typer's way out, after Ctrl-C as well
+        if leaving.code == INTERRUPTED:
+            typer.echo("\nInterrupted; what was finished is kept, the same command goes on from there.", err=True)
+        raise
     except FtcsegError as error:
         typer.echo(f"ftcseg: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("\nInterrupted; what was finished is kept, the same command goes on from there.", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # «| head» closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"ftcseg: {where}{error.strerror or error}.", err=True)
+        sys.exit(FtcsegError.exit_code)

@@ -37,7 +37,7 @@ def split(
     from ftcseg import api
     from ftcseg.data.split import parse_amount
 
-    folder = out or Path("splits") / f"{Path(dataset).stem}-{labels.replace('%', 'pct')}-seed{seed}"
+    folder = out or Path("splits") / f"{_name(dataset)}-{labels.replace('%', 'pct')}-seed{seed}"
     with progress_bar("Looking at the masks") as progress:
         drawn = api.split(
             dataset,
@@ -62,6 +62,12 @@ def split(
             f"{wanted} labelled images were asked for; whole sequences and every class gave {len(drawn.labeled)}."
         )
     typer.echo(f"hash {drawn.digest()[:16]}  seed {seed}\nWrote {folder}")
+
+
+def _name(dataset: str) -> str:
+    """What the set is called in the default folder's name: `.` and `frames/dataset.yaml` are called as their folder."""
+    path = Path(dataset).absolute()
+    return path.parent.name if path.name == "dataset.yaml" else path.stem
 
 
 def _print(data: dict[str, dict[str, int] | list[dict[str, object]]]) -> None:

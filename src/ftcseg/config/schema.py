@@ -8,6 +8,7 @@ from typing import Literal
 from ftcseg.nets.opr import OPRParams
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATCParams
+from ftcseg.train.optim import OptimParams
 from ftcseg.types import Part
 from ftcseg.views.mix import CutMixParams
 from ftcseg.views.photometric import PhotometricParams
@@ -53,29 +54,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimConfig:
-    """The optimiser."""
-
-    name: Literal["adamw", "sgd"] = "adamw"
-    lr: float = 5e-6
-    """Of the encoder."""
-    head_lr: float = 40.0
-    """The rest learns at lr times this (reading C8)."""
-    opr_lr: float = 40.0
-    """Prototypes and probes learn at lr times this (reading A8)."""
-    weight_decay: float = 0.01
-    momentum: float = 0.9
-    """Of SGD."""
-    power: float = 0.9
-    """Of the polynomial decay to zero."""
-    warmup: int = 0
-    clip: float | None = None
-    """Largest gradient norm; None is no limit."""
-    accumulate: int = 1
-    """Batches per update."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """When and how the model is judged."""
 
@@ -108,12 +86,14 @@ class RunConfig:
     teaching: TeachingParams = field(default_factory=TeachingParams)
     photometric: PhotometricParams = field(default_factory=PhotometricParams)
     cutmix: CutMixParams = field(default_factory=CutMixParams)
-    optim: OptimConfig = field(default_factory=OptimConfig)
+    optim: OptimParams = field(default_factory=OptimParams)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    devices: int = 1
-    """Processes, one a device."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    processes: int = 1
+    """Processes on this node, one a device."""
+    nodes: int = 1
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] | None = None
+    """Number format; None is half precision where the hardware computes in it."""
     threads: int = 0
     """Threads of each process; 0 is all cores."""
     save_every: int = 0

@@ -202,13 +202,16 @@ def _coding(kind: CodingKind, classes: ClassTable, masks: Mapping[str, Any]) -> 
     clash = ignore & values.keys()
     if clash and any(v in info.values for info in classes for v in clash):
         raise LayoutError(f"Value {min(clash)} is both a class and ignored.", remedy="Keep one.")
+    ignored = frozenset(_color(v) for v in _list(masks.get("ignore_colors", []), "masks.ignore_colors"))
+    if twice := sorted(ignored & colors.keys()):
+        raise LayoutError(f"Colour {hex_color(twice[0])} is both a class and ignored.", remedy="Keep one.")
     return MaskCoding(
         kind,
         values={v: c for v, c in values.items() if v not in ignore} if kind in ("ids", "drawn") else {},
         colors=colors if kind in ("colors", "bits") else {},
         tolerance=_whole(masks.get("tolerance", 0), "masks.tolerance", least=0),
         ignore=ignore,
-        ignore_colors=frozenset(_color(v) for v in _list(masks.get("ignore_colors", []), "masks.ignore_colors")),
+        ignore_colors=ignored,
         fit=_one_of(masks.get("fit", "refuse"), get_args(Fit), "masks.fit"),
     )
 

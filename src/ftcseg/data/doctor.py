@@ -200,7 +200,7 @@ def _class_pixels(
             except DataError as error:
                 findings.append(Finding(error.kind, name, error.what, error.remedy, severity="error"))
             findings += _placement(record, seen, coding, source.sheet)
-        pixels.append(counts)
+        pixels.append(counts if seen.image.problem is None else None)  # a mask without its image teaches nothing
     return pixels, findings
 
 

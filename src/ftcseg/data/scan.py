@@ -275,7 +275,7 @@ class _Memory:
     def _stamp(self, record: Record) -> str | None:
         """Salt and sizes, then times: `salt,size,size|mtime,mtime`."""
         try:
-            stats = [inside(self.root, name).stat() for name in _files(record)]
+            stats = [inside(self.root, name).stat() for name in files_of(record)]
         except (OSError, FtcsegError):
             return None
         sizes = ",".join(str(s.st_size) for s in stats)
@@ -283,14 +283,15 @@ class _Memory:
         return f"{salt},{sizes}|{','.join(str(s.st_mtime_ns) for s in stats)}"
 
     def _same_content(self, record: Record, facts: Facts) -> bool:
-        names = _files(record)
+        names = files_of(record)
         digests = [facts.image.digest, *([facts.mask.digest] if facts.mask else [])]
         if len(names) != len(digests) or not all(digests):
             return False
         return all(_digest(inside(self.root, n)) == d for n, d in zip(names, digests, strict=True))
 
 
-def _files(record: Record) -> list[str]:
+def files_of(record: Record) -> list[str]:
+    """The image and whatever its mask is read from, relative to the root."""
     if record.mask is None:
         return [record.image]
     if isinstance(record.mask, ClassFiles):
@@ -304,7 +305,7 @@ def _key(record: Record) -> str:
     how = mask.key if isinstance(mask, Shapes) else ""
     if isinstance(mask, ClassFiles):
         how = ",".join(str(class_id) for class_id, _ in mask.paths)
-    return "\0".join([*_files(record), how])
+    return "\0".join([*files_of(record), how])
 
 
 def _to_json(facts: Facts) -> str:

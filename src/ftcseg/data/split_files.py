@@ -15,30 +15,42 @@ from pathlib import Path
 from ftcseg.data.doctor import Examination
 from ftcseg.data.split import ClassCount, Split
 from ftcseg.errors import LayoutError, UsageError
-from ftcseg.files import read_json, write_json, write_text
+from ftcseg.files import read_json, read_text, write_json, write_text
 from ftcseg.types import MaskFile
 
 SPLIT = "split.json"
 
 
 def write_split(folder: Path, split: Split, examination: Examination, held: Mapping[str, list[str]]) -> None:
-    """Write the lists and split.json; an existing split.json of another draw is not overwritten."""
-    note = folder / SPLIT
-    if note.is_file() and read_json(note).get("hash") != split.digest():
-        raise UsageError(f"{folder} holds another split. Choose another --out, or remove it.")
+    """Write the lists and split.json; neither another draw's nor anybody's own lists are overwritten."""
     masks = {r.image: r.mask.path for r in examination.records if isinstance(r.mask, MaskFile)}
 
     def pairs(images: list[str] | tuple[str, ...]) -> str:
         return "".join(f"{image} {masks[image]}\n" if image in masks else f"{image}\n" for image in images)
 
+    lists = {"labeled.txt": pairs(split.labeled), "unlabeled.txt": "".join(f"{image}\n" for image in split.unlabeled)}
+    lists |= {f"{part}.txt": pairs(images) for part, images in held.items()}
+    note = folder / SPLIT
     try:
-        write_text(folder / "labeled.txt", pairs(split.labeled))
-        write_text(folder / "unlabeled.txt", "".join(f"{image}\n" for image in split.unlabeled))
-        for part, images in held.items():
-            write_text(folder / f"{part}.txt", pairs(images))
+        if not _is_ours(note, split.digest()) or (not note.exists() and _holds_others(folder, lists)):
+            raise UsageError(f"{folder} holds another split. Choose another --out, or remove it.")
+        for name, text in lists.items():
+            write_text(folder / name, text)
         write_json(note, as_json(split, examination, held))
     except OSError as error:
         raise UsageError(f"{folder} cannot be written to: {error.strerror}. Choose another --out.") from error
+
+
+def _is_ours(note: Path, digest: str) -> bool:
+    if not note.exists():
+        return True
+    data = read_json(note)
+    return isinstance(data, dict) and data.get("hash") == digest
+
+
+def _holds_others(folder: Path, lists: Mapping[str, str]) -> bool:
+    """Whether a list of one of these names says something else; what an interrupted run left says the same."""
+    return any((folder / name).exists() and read_text(folder / name) != text for name, text in lists.items())
 
 
 def as_json(split: Split, examination: Examination, held: Mapping[str, list[str]]) -> dict[str, object]:

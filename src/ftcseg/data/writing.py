@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +19,59 @@ JPEG_QUALITY = 95
 STORED_IGNORE = {np.uint8: 255, np.uint16: 65535}
 """How IGNORE is written: the largest number the mask's depth holds."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".png": "PNG", ".gif": "PNG"}
+_HOLDS = {"JPEG": ("L", "RGB"), "WEBP": ("RGB", "RGBA"), "BMP": ("L", "RGB", "RGBA")}
+"""Modes that a format can store as they are; PNG takes all others."""
+_EXIF_ORIENTATION = 0x0112
+_PNG_HEADER_BYTES = 33  # the signature and the first chunk
 
 
-def write_image(path: Path, pixels: Pixels) -> None:
-    """Write (H, W, C) pixels in the format the file's name asks for, keeping their depth."""
-    data = encode_image(path.suffix.lower(), pixels)
+def write_image(path: Path, pixels: Pixels, orientation: int = 1) -> None:
+    """Write (H, W, C) pixels in the format the file's name asks for, keeping their depth; `orientation` is EXIF's."""
+    data = encode_image(path.suffix.lower(), pixels, orientation)
     with atomic(path) as file:
         file.write(data)
 
 
-def encode_image(suffix: str, pixels: Pixels) -> bytes:
-    """The bytes of an image file; deep or many-channelled pixels become PNG or TIFF as they must."""
+def encode_image(suffix: str, pixels: Pixels, orientation: int = 1) -> bytes:
+    """The bytes of an image file; pixels that the suffix's format cannot hold become PNG or TIFF as they must."""
     buffer = io.BytesIO()
     plain: NDArray[Any] = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+    exif = Image.Exif()
+    if orientation != 1:
+        exif[_EXIF_ORIENTATION] = orientation
     if suffix in (".tif", ".tiff") or pixels.dtype == np.float32 or pixels.shape[2] > 4:
         import tifffile
 
         planes = "contig" if pixels.shape[2] > 1 else None
         photometric = "rgb" if pixels.shape[2] == 3 and pixels.dtype == np.uint8 else "minisblack"
-        tifffile.imwrite(buffer, plain, photometric=photometric, planarconfig=planes, compression="zlib")
+        tags = [(_EXIF_ORIENTATION, "H", 1, orientation, True)] if orientation != 1 else []
+        tifffile.imwrite(
+            buffer, plain, photometric=photometric, planarconfig=planes, compression="zlib", extratags=tags
+        )
         return buffer.getvalue()
     if pixels.dtype == np.uint16 and pixels.shape[2] > 1:
         import imagecodecs
 
         encoded: bytes = bytes(imagecodecs.png_encode(pixels))
-        return encoded
-    options: dict[str, Any] = {"quality": JPEG_QUALITY, "subsampling": 0} if suffix in (".jpg", ".jpeg") else {}
-    if suffix == ".webp":
-        options = {"lossless": True}
-    Image.fromarray(plain).save(buffer, _FORMATS.get(suffix, "PNG"), **options)
+        return encoded if orientation == 1 else _with_exif(encoded, exif.tobytes().removeprefix(b"Exif\0\0"))
+    image = Image.fromarray(plain)
+    kind = _FORMATS.get(suffix, "PNG")
+    if image.mode not in _HOLDS.get(kind, (image.mode,)) or (kind == "BMP" and orientation != 1):
+        kind = "PNG"
+    options: dict[str, Any] = {} if kind == "BMP" else {"exif": exif}
+    if kind == "JPEG":
+        options |= {"quality": JPEG_QUALITY, "subsampling": 0}
+    if kind == "WEBP":
+        options |= {"lossless": True}
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def _with_exif(png: bytes, exif: bytes) -> bytes:
+    """The PNG with an eXIf chunk behind its header."""
+    chunk = b"eXIf" + exif
+    framed = len(exif).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+    return png[:_PNG_HEADER_BYTES] + framed + png[_PNG_HEADER_BYTES:]
 
 
 def write_labels(path: Path, labels: Labels) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftcseg.nets.heads import Head, head_named
@@ -25,12 +26,15 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
     *,
     opr_layers: int | None = None,
     opr: OPRParams | None = None,
-    weights: str | None = None,
+    weights: str | Path | None = None,
     in_channels: int = 3,
     encoder_mode: Trainable = "full",
     head_features: int | None = None,
 ) -> tuple[Segmenter, WeightsReport]:
     """A network, and what became of its weights file.
+
+    `weights` are the encoder's, as in `build_encoder`: «default» for the published ones, None to start at random. The
+    deeplab head asks for output stride 16 where the encoder can give it (ResNets), which its rates are made for.
 
     `opr` is a reading of OPR (the paper's where only `opr_layers` is given); `opr_layers` overrides its number of
     stages, 0 is a network without OPR. The head of a head_wide reading is wide even then, as in the released code, so
@@ -38,12 +42,17 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
 
     Heads and prototypes start at random from torch's global generator: seed it for a network that can be made again.
     """
-    from ftcseg.nets.encoders import build_encoder, set_trainable  # read only when a network is wanted
+    from ftcseg.nets.encoders.base import set_trainable  # read only when a network is wanted
+    from ftcseg.nets.encoders.build import FAMILIES, build_encoder
+    from ftcseg.nets.encoders.table import ENCODERS
 
+    head_named(head)  # a misspelt head must not cost a download first
     reading = opr or OPRParams(layers=0)
     if opr_layers is not None:
         reading = replace(reading, layers=opr_layers)
-    backbone, report = build_encoder(encoder, in_channels=in_channels, weights=weights)
+    can_dilate = encoder in ENCODERS and "dilate_last" in FAMILIES[ENCODERS[encoder].family].options
+    dilate = head == "deeplab" and can_dilate
+    backbone, report = build_encoder(encoder, in_channels=in_channels, weights=weights, dilate_last=dilate)
     set_trainable(backbone, encoder_mode)
     wide = backbone.channels[-1] if reading.asks_classes and reading.gate_head == "head_wide" else None
     top = build_head(head, backbone.channels, num_classes, features=head_features, wide=wide)

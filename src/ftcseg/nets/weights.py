@@ -1,7 +1,7 @@
 """Published weights: found, read without running anything, renamed to our names, and checked to the last key.
 
-A file fits or the call stops. What a file may hold too much (a classifier) or too little (a mask token) is written in the
-key map of each encoder; what was left out or reshaped is in the report.
+A file fits or the call stops. What a file may hold too much (a classifier) or too little (a mask token) is written in
+the key map of each encoder; what was left out or reshaped is in the report.
 
 A source is a file, a folder with one, "hub:owner/name" (the model hub) or "pip:package" (an installed package that
 carries weights).
@@ -34,6 +34,7 @@ PIP = "pip:"
 PICKLED = (".pth", ".pt", ".bin")
 FOLDER_FILES = ("model.safetensors", "pytorch_model.bin")
 WRAPPERS = ("state_dict", "model_state_dict", "model")
+MAX_WRAPPERS = 4
 PREFIXES = frozenset({"module", "_orig_mod", "model", "backbone", "encoder", "dinov2", "segformer", "resnet"})
 """First parts of a key that say whose it is and not what it is."""
 COUNTER = ".num_batches_tracked"
@@ -71,10 +72,12 @@ class KeyMap:
         """Whether a renamed key is left out on purpose."""
         return any(re.search(pattern, key) for pattern in self.ignored)
 
-    def parts(self, key: str) -> list[list[str]]:
-        """The lists of keys that could be stacked into ours."""
-        wholes = [(whole, names) for whole, names in self.joins.items() if f".{whole}." in key]
-        return [[key.replace(f".{whole}.", f".{name}.") for name in names] for whole, names in wholes]
+    def parts(self, key: str) -> list[str]:
+        """The keys that may be stacked into ours; none for most."""
+        for whole, names in self.joins.items():
+            if f".{whole}." in key:
+                return [key.replace(f".{whole}.", f".{name}.") for name in names]
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +156,24 @@ def read_state(path: Path) -> State:
         raise WeightsError(
             f"{path.name} cannot be read as weights ({type(error).__name__}).", remedy="Download it again."
         ) from error
-    for _ in WRAPPERS:
-        inner = [
-            content[key] for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)
-        ]
-        content = inner[0] if inner else content
-    tensors = content.items() if isinstance(content, Mapping) else ()
-    state = {str(key): value for key, value in tensors if isinstance(value, Tensor)}
+    state = {str(key): value for key, value in _unwrapped(content).items() if isinstance(value, Tensor)}
     if not state:
         raise WeightsError(f"{path.name} holds no named tensors.", remedy="Is it the right file?")
     return state
 
 
+def _unwrapped(content: Any) -> Mapping[Any, Any]:
+    """The innermost table of a checkpoint that wraps its tensors in {"model": {"state_dict": ...}}."""
+    for _ in range(MAX_WRAPPERS):  # bounded: a table may contain itself
+        inner = [content[key] for key in WRAPPERS if isinstance(content, Mapping) and key in content]
+        if inner and isinstance(inner[0], Mapping):
+            content = inner[0]
+    return content if isinstance(content, Mapping) else {}
+
+
 def _own_part(state: State, wanted: Iterable[str], key_map: KeyMap) -> tuple[State, list[str]]:
     """The tensors below the prefix under which most of ours lie, renamed; and the keys that lie elsewhere."""
-    known = {name for key in wanted for name in (key, *sum(key_map.parts(key), []))}
+    known = {name for key in wanted for name in (key, *key_map.parts(key))}
 
     def score(prefix: str) -> int:
         return sum(key_map.rename(key[len(prefix) :]) in known for key in state if key.startswith(prefix))
@@ -188,9 +194,9 @@ def _prefixes(key: str) -> list[str]:
 
 def _join(state: State, wanted: Iterable[str], key_map: KeyMap) -> None:
     for key in wanted:
-        for names in key_map.parts(key):
-            if key not in state and all(name in state for name in names):
-                state[key] = torch.cat([state.pop(name) for name in names])
+        names = key_map.parts(key)
+        if names and key not in state and all(name in state for name in names):
+            state[key] = torch.cat([state.pop(name) for name in names])
 
 
 def _reshape(state: State, wanted: Mapping[str, Tensor], key_map: KeyMap) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ftcseg.errors import ImageError
 from ftcseg.types import IGNORE, Color, Labels, Pixels
 
 PALETTE: tuple[Color, ...] = (
@@ -31,6 +34,9 @@ PALETTE: tuple[Color, ...] = (
 BACKGROUND_COLOR: Color = (40, 40, 40)
 IGNORE_COLOR: Color = (255, 255, 255)
 OPACITY = 0.55
+MAX_PIXELS = 64 * 10**6
+"""Largest picture file that is opened; ours are a few hundred pixels wide."""
+_QUALITIES = (88, 75, 60, 40)  # JPEG, where PNG is too large: noise does not compress
 _LOW, _HIGH = 0.5, 99.5  # percentiles between which a deep image is shown
 
 
@@ -50,6 +56,7 @@ def visible(pixels: Pixels) -> NDArray[np.uint8]:
     if shown.dtype == np.uint8:
         plain: NDArray[np.uint8] = np.ascontiguousarray(shown)
         return plain
+    shown = np.nan_to_num(shown)  # doctor reports what is no number; the picture shows it black
     low, high = np.percentile(shown, (_LOW, _HIGH))
     unit = (shown.astype(np.float32) - low) / max(float(high - low), 1e-6)
     stretched: NDArray[np.uint8] = (np.clip(unit, 0, 1) * 255).astype(np.uint8)
@@ -69,6 +76,37 @@ def data_url(picture: NDArray[np.uint8], side: int) -> str:
     """The picture as a PNG inside an address, its longer side at most `side`."""
     image = Image.fromarray(picture)
     image.thumbnail((side, side))
+    return _address(_encoded(image, "PNG", optimize=True), "png")
+
+
+def file_url(path: Path, side: int, limit: int) -> str:
+    """A PNG or JPEG file inside an address of at most `limit` characters, its longer side at most `side`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=("PNG", "JPEG")) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise ValueError(f"{file.width} by {file.height} pixels")
+                image = file.convert("RGB")
+    except Exception as error:  # decoders raise whatever they like on damaged files; none of it may be a crash
+        raise ImageError(f"{path} cannot be shown ({error}).") from error
+    image.thumbnail((side, side))
+    while True:
+        shown = _address(_encoded(image, "PNG", optimize=True), "png")
+        for quality in _QUALITIES:
+            if len(shown) <= limit:
+                return shown
+            shown = _address(_encoded(image, "JPEG", quality=quality), "jpeg")
+        if len(shown) <= limit or max(image.size) <= 1:
+            return shown
+        image.thumbnail((image.width // 2 or 1, image.height // 2 or 1))
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _address(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

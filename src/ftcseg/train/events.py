@@ -105,8 +105,6 @@ class RunDone:
     finished: bool
 
 
-Event: TypeAlias = (
-    RunStarted | StepDone | IntervalDone | Evaluated | Saved | Skipped | RolledBack | RunDone
-)
+Event: TypeAlias = RunStarted | StepDone | IntervalDone | Evaluated | Saved | Skipped | RolledBack | RunDone
 Listener: TypeAlias = Callable[[Event], None]
 Emit: TypeAlias = Callable[[Event], None]

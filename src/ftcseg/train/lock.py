@@ -1,7 +1,8 @@
 """One run folder, one process.
 
-The lock is the kernel's (`flock`), so a killed process leaves none behind. Where the system or the file system has no such
-lock, a file that can be made only once stands in for it, and one left by a dead process of this machine is taken over.
+The lock is the kernel's (`flock`), so a killed process leaves none behind. Where the system or the file system has no
+such lock, a file that can be made only once stands in for it, and one left by a dead process of this machine is taken
+over.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def _alive(pid: int) -> bool:
 
 
 def _in_use(folder: Path, holder: dict[str, Any]) -> RunInUse:
-    who = f"process {holder['pid']} on {holder.get('host', 'an unknown machine')}" if "pid" in holder else "another process"
+    who = f"process {holder['pid']} on {holder.get('host')}" if "pid" in holder else "another process"
     return RunInUse(
-        f"The run folder {folder} is in use by {who}. Wait for it to end, stop it, or choose another folder."
+        f"The run folder {folder} is in use by {who}. Wait for it to end, stop it, or choose another folder. "
+        f"If it is long gone from another machine, delete {folder / CLAIM_FILE}."
     )

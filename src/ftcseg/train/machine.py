@@ -1,14 +1,15 @@
 """Where a run computes: the device, the number format, and the other processes of the same run.
 
-lightning-fabric finds the device, casts and launches; this is a thin face on it. Networks are not wrapped for data-parallel
-training: a method calls its student as often and in whatever way its paper says, and a wrapper's hooks count on one
-`forward` per `backward`. Instead every process computes its gradients alone, and after the backward pass they are averaged
-in one flat message. Slower than overlapping the two by the time of that message; right for every method.
+lightning-fabric finds the device, casts and launches; this is a thin face on it. Networks are not wrapped for
+data-parallel training: a method calls its student as often and in whatever way its paper says, and a wrapper's hooks
+count on one `forward` per `backward`. Instead every process computes its gradients alone, and after the backward pass
+they are averaged in one flat message. Slower than overlapping the two by the time of that message; right for every
+method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -22,18 +23,20 @@ from ftcseg.types import SemiBatch
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-Precision: TypeAlias = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Precision: TypeAlias = Literal["32-true", "bf16-mixed", "16-mixed"]
 Item = TypeVar("Item")
 
 
-def open_machine(device: str = "auto", processes: int = 1, nodes: int = 1, precision: Precision = "auto") -> Machine:
+def open_machine(
+    device: str = "auto", processes: int = 1, nodes: int = 1, precision: Precision | None = None
+) -> Machine:
     """This process's machine; with more than one process, the others are started too (or found: torchrun, SLURM).
 
-    "auto" is the first accelerator there is, and half precision only where the hardware computes in it; CPUs stay at 32 bits.
+    "auto" is the first accelerator there is. Without a wish, precision is half only where the hardware computes in it.
     """
     from lightning_fabric import Fabric  # two seconds that only training pays
 
-    chosen = _best_precision(device) if precision == "auto" else precision
+    chosen = precision or _best_precision(device)
     strategy = "ddp" if processes * nodes > 1 else "auto"
     fabric = Fabric(accelerator=device, devices=processes, num_nodes=nodes, strategy=strategy, precision=chosen)
     fabric.launch()
@@ -104,7 +107,7 @@ class Machine:
         tensors = [*grads, *statistics, used]
         flat = torch.cat([tensor.reshape(-1).to(used.dtype) for tensor in tensors])
         dist.all_reduce(flat)
-        pieces = (flat / self.world).split([tensor.numel() for tensor in tensors])
+        pieces = torch.split(flat / self.world, [tensor.numel() for tensor in tensors])
         for tensor, piece in zip(tensors, pieces, strict=True):
             tensor.copy_(piece.view(tensor.shape))
         for parameter, grad, share in zip(parameters, grads, used.tolist(), strict=True):
@@ -128,11 +131,6 @@ class Machine:
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
-
-
-def flatten(groups: Iterable[Iterable[Item]]) -> tuple[Item, ...]:
-    """One tuple of all."""
-    return tuple(item for group in groups for item in group)
 
 
 def _broadcast(tensor: Tensor) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -13,8 +15,6 @@ _STATM = Path("/proc/self/statm")
 def resident_bytes() -> int | None:
     """Memory this process holds now; its peak where the system tells no more, None where it tells nothing."""
     if _STATM.exists():
-        import os
-
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     try:
         import resource
@@ -31,7 +31,7 @@ def device_peak_bytes(device: torch.device) -> int | None:
 
 def _by_psutil() -> int | None:
     try:
-        import psutil
+        psutil = import_module("psutil")
     except ImportError:
         return None
     return int(psutil.Process().memory_info().rss)

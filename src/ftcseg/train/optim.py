@@ -58,8 +58,8 @@ class OptimParams:
 def schedule(clock: Clock, power: float, warmup: int = 0) -> float:
     """The share of the starting rate that the step at `clock` is taken with.
 
-    Polynomial decay, counted as the public code does: the rate is lowered after each step from that step's own number, so
-    the steps 0 and 1 share the starting rate.
+    Polynomial decay, counted as the public code does: the rate is lowered after each step from that step's own number,
+    so the steps 0 and 1 share the starting rate.
     """
     rise = min(1.0, (clock.step + 1) / warmup) if warmup else 1.0
     gone = min(1.0, max(0, clock.step - 1) / max(1, clock.total))
@@ -161,21 +161,11 @@ class Optim:
         return [base * factor for base in self._base]
 
     def _student_statistics(self) -> list[Tensor]:
-        # Batch norms have seen different images in each process; teachers, which follow them, must not drift apart.
+        # Batch norms have seen other images in each process; the teachers that follow them must not drift apart.
         if self.machine.world == 1:
             return []
-        trained = {id(module) for module in self._method.modules() if _is_trained(module)}
-        return [
-            buffer
-            for module in self._method.modules()
-            if id(module) in trained
-            for buffer in module.buffers(recurse=False)
-            if buffer.is_floating_point()
-        ]
-
-
-def _is_trained(module: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+        trained = [part for part in self._method.children() if any(p.requires_grad for p in part.parameters())]
+        return [buffer for part in trained for buffer in part.buffers() if buffer.is_floating_point()]
 
 
 def _groups(named: Mapping[str, nn.Parameter], params: OptimParams) -> list[dict[str, Any]]:

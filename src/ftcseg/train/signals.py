@@ -1,8 +1,8 @@
 """Leaving in good order: SIGTERM, SIGINT and SIGUSR1 ask a run to save and end.
 
-The loop looks each step. The exit code is 128 plus the signal's number: 143 for SIGTERM, 130 for SIGINT (Ctrl-C), 138 for
-SIGUSR1 (SLURM's early warning). A second signal leaves at once with the same code; the checkpoints on disk are whole even
-then.
+The loop looks each step. The exit code is 128 plus the signal's number: 143 for SIGTERM, 130 for SIGINT (Ctrl-C), 138
+for SIGUSR1 (SLURM's early warning). A second signal leaves at once with the same code; the checkpoints on disk are
+whole even then.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Interrupted(Exception):
 class Stop:
     """`with Stop() as stop: run(..., stop)`, then `sys.exit(stop.exit_code)`.
 
-    `stop()` is asked once per step by every process of a run and answers the same everywhere; `stop.asked` looks at this
-    process alone and may be asked anywhere, say for each image of an evaluation.
+    `stop()` is asked once per step by every process of a run and answers the same everywhere; `stop.asked` looks at
+    this process alone and may be asked anywhere, say for each image of an evaluation.
     """
 
     def __init__(self, agree: Callable[[int], int] | None = None) -> None:
@@ -42,6 +42,7 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
+        """Whether any process of the run was told to stop."""
         self.signal = self._agree(self.signal)
         return self.signal > 0
 

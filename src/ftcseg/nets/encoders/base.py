@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from ftcseg.errors import UsageError, unknown_name
@@ -36,7 +37,7 @@ class Options:
     dilate_last: bool = False
     drop_path: float = 0.0
     grad_checkpointing: bool = False
-    resnet_stride: StrideIn = "3x3"
+    resnet_stride: StrideIn | None = None
 
 
 class Encoder(nn.Module):
@@ -84,11 +85,11 @@ def set_trainable(encoder: Encoder, mode: Trainable) -> None:
     encoder.frozen_blocks = len(blocks) - trained
     for index, block in enumerate(blocks):
         block.requires_grad_(index >= encoder.frozen_blocks)
-    rest(encoder)
+    park_unused(encoder)
     encoder.train(encoder.training)
 
 
-def rest(encoder: Encoder) -> None:
+def park_unused(encoder: Encoder) -> None:
     """Take unused parameters out of training: with gradients asked for, distributed training would wait for them."""
     for name in encoder.unused:
         encoder.get_parameter(name).requires_grad_(False)
@@ -108,11 +109,12 @@ def start_convolutions(module: nn.Module) -> None:
                 nn.init.zeros_(part.bias)
 
 
-def fit_channels(weight: Tensor, in_channels: int) -> Tensor:
-    """The weights of a first convolution for another number of channels, by the rule above; (out, in, h, w)."""
-    if weight.shape[1] == in_channels:
-        return weight
-    return weight.mean(dim=1, keepdim=True).repeat(1, in_channels, 1, 1) * (weight.shape[1] / in_channels)
+def fit_input(weight: Tensor, shape: torch.Size) -> Tensor | None:
+    """RGB weights (out, 3, h, w) of a first convolution spread over other channels by the rule above."""
+    out, in_channels, *kernel = shape
+    if tuple(weight.shape) != (out, RGB, *kernel):
+        return None
+    return weight.mean(dim=1, keepdim=True).repeat(1, in_channels, 1, 1) * (RGB / in_channels)
 
 
 def fit_stats(values: Sequence[float], in_channels: int) -> tuple[float, ...]:

@@ -1,7 +1,8 @@
 """EfficientNet-Lite 0, 1 and 2: EfficientNets without squeeze-and-excitation and with ReLU6, made for small processors.
 
-The published weights were trained in TensorFlow, and three of its habits are part of the model: padding that puts the odd
-pixel at the bottom right, batch normalisation with eps 1e-3 and momentum 0.01, and pixels scaled as (value - 127) / 128.
+The published weights were trained in TensorFlow, and three of its habits are part of the model: padding that puts the
+odd pixel at the bottom right, batch normalisation with eps 1e-3 and momentum 0.01, and pixels scaled as
+(value - 127) / 128.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class ConvNorm(nn.Module):
 def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """The convolution with TensorFlow's padding."""
     if conv.stride == (1, 1):
-        return conv(x)  # type: ignore[no-any-return]
+        plain: Tensor = conv(x)
+        return plain
     # For an odd side half a kernel of padding is what TensorFlow does. For an even side it starts one pixel later: pad
     # one more, which makes one output too early, and drop that. Padding the larger input instead is slower.
     shift = [1 - side % 2 for side in x.shape[-2:]]
@@ -114,7 +116,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The map after one block."""
-        y = self.project(self.depthwise(self.expand(x)))
+        y: Tensor = self.project(self.depthwise(self.expand(x)))
         return x + self.drop(y) if self.residual else y
 
 

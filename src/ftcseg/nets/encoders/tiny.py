@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ftcseg.nets.encoders.base import IMAGENET_MEAN, IMAGENET_STD, RGB, Encoder, Options, fit_stats, start_convolutions
 
 STEM_WIDTH = 16
-CHANNELS = (16, 24, 32, 64)
+CHANNELS = (16, 24, 32, 40)
 
 
 class Tiny(Encoder):

@@ -1,0 +1,139 @@
+"""`ftcseg eval`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ftcseg.cli.show import bar, console, progress_bar
+
+_COLUMNS = ("checkpoint", "net", "class", "group", "pixels", "iou", "precision", "recall", "f1", "boundary_f1")
+_GROUPS = ("background", "head", "middle", "tail")
+
+
+def evaluate(
+    source: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run folder, or the model folder of one.")],
+    dataset: Annotated[str, typer.Argument(help="A folder, dataset.yaml, manifest or named set.")],
+    part: Annotated[str | None, typer.Option(help="val, test or train (default: val, or test without val).")] = None,
+    checkpoint: Annotated[str, typer.Option(help="Of a run: last, best or all.")] = "all",
+    window: Annotated[int | None, typer.Option(help="Slide a square of this side instead of whole images.")] = None,
+    flips: Annotated[bool, typer.Option("--flips", help="Ask about the mirror image too.")] = False,
+    scales: Annotated[str, typer.Option(help="Ask at several sizes, such as 0.75,1,1.25.")] = "1",
+    boundary: Annotated[bool, typer.Option("--boundary", help="Also boundary F1 and calibration; slow.")] = False,
+    batch: Annotated[int, typer.Option(help="Images asked about together.")] = 8,
+    max_images: Annotated[int | None, typer.Option(help="At most so many, evenly through the part.")] = None,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write a row per class and network.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    hub: Annotated[bool, typer.Option("--hub", help="The encoder may be looked up on the model hub.")] = False,
+    root: Annotated[Path | None, typer.Option(help="Where named sets are kept (default: FTCSEG_DATA).")] = None,
+) -> None:
+    """Score a model against masks: per class, per group, student and teacher, last and best checkpoint.
+
+    Example: ftcseg eval runs/harbour frames/ --part test --csv scores.csv
+    """
+    from ftcseg import inference
+
+    with progress_bar("Evaluating") as progress:
+        found = inference.evaluate_run(
+            source,
+            dataset,
+            part=part,  # type: ignore[arg-type]  # judged there, as is the checkpoint
+            checkpoint=checkpoint,  # type: ignore[arg-type]
+            window=window,
+            flips=flips,
+            scales=parse_scales(scales),
+            boundary=boundary,
+            batch=batch,
+            max_images=max_images,
+            device=device,
+            root=root,
+            hub=hub,
+            progress=progress,
+        )
+    if csv_file is not None:
+        from ftcseg.files import write_text
+
+        write_text(csv_file, as_csv(found))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        return
+    print_scores(found)
+    if csv_file is not None:
+        typer.echo(f"Wrote {csv_file}")
+
+
+def parse_scales(text: str) -> tuple[float, ...]:
+    """`0.75,1,1.25` as numbers."""
+    from ftcseg.errors import UsageError
+
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} are no scales. Write numbers with commas between, such as 0.75,1,1.25.") from None
+
+
+def as_csv(found: dict[str, Any]) -> str:
+    """One row per class and network, with a header."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for checkpoint, net, row in _rows(found):
+        for score in row["classes"]:
+            writer.writerow({**score, "checkpoint": checkpoint, "net": net, "class": score["name"]})
+    return buffer.getvalue()
+
+
+def print_scores(found: dict[str, Any]) -> None:
+    """The class table with a bar for the model and a column for every network of a checkpoint, then the groups."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    others = [(f"{checkpoint}\n{net}", row) for checkpoint, net, row in _rows(found) if checkpoint != "model"]
+    table = Table(box=None, pad_edge=False)
+    for name in ("class", "group", "pixels"):
+        table.add_column(name, justify="right" if name == "pixels" else "left")
+    table.add_column("IoU %", justify="right")
+    table.add_column("")
+    for name, _ in others:
+        table.add_column(name, justify="right")
+    for i, score in enumerate(found["classes"]):
+        cells = [escape(score["name"]), score["group"] or "", f"{score['pixels']:,}", _percent(score["iou"])]
+        table.add_row(*cells, bar(score["iou"] or 0), *(_percent(row["classes"][i]["iou"]) for _, row in others))
+    table.add_section()
+    for group in _GROUPS:
+        if found["groups"].get(group) is not None:
+            mean = found["groups"][group]
+            table.add_row(f"mean {group}", "", "", _percent(mean), bar(mean), *_each(others, "groups", group))
+    for key, name in (("miou", "[bold]mIoU[/]"), ("pixel_accuracy", "pixel accuracy"), ("ece", "calibration error")):
+        if found[key] is not None:
+            table.add_row(name, "", "", _percent(found[key]), bar(found[key]), *_each(others, key))
+    out = console()
+    out.print(f"[bold]{escape(found['dataset'])}[/] {found['part']}, {found['images']} images", soft_wrap=True)
+    out.print(table)
+
+
+def _each(others: list[tuple[str, dict[str, Any]]], *path: str) -> Iterator[str]:
+    for _, row in others:
+        value: Any = row
+        for key in path:
+            value = value[key]
+        yield _percent(value)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(checkpoint, network, scores), the model itself first."""
+    yield "model", "model", found
+    for checkpoint, nets in found["checkpoints"].items():
+        for net, row in nets.items():
+            yield checkpoint, net, row
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{100 * value:.2f}"

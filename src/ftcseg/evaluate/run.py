@@ -1,0 +1,175 @@
+"""Networks against the masks of a set: every image once, decoded once for all networks, counted and divided once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ftcseg.data.dataset import Dataset
+from ftcseg.distributed import sum_over_ranks
+from ftcseg.errors import DataError, FtcsegError, ImageError, UsageError
+from ftcseg.evaluate.batches import ahead, by_size
+from ftcseg.evaluate.boundary import Boundaries
+from ftcseg.evaluate.calibration import Calibration
+from ftcseg.evaluate.confusion import Confusion
+from ftcseg.evaluate.metrics import Scores, scores
+from ftcseg.evaluate.predictor import InputFacts, Predictor, Prepared, opinion, prepare
+from ftcseg.parallel import Progress, silent
+from ftcseg.types import ClassTable, Group, PseudoLabels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """One labelled image: ready for a network, and what it truly shows."""
+
+    prepared: Prepared
+    labels: Tensor  # (H, W) int64 at the image's own size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tour:
+    """How a set is gone through."""
+
+    batch: int = 8
+    rank: int = 0
+    world: int = 1
+    """Each of `world` processes looks at its own images; every image is looked at exactly once."""
+    max_images: int | None = None
+    """At most so many images, evenly through the set."""
+    scales: tuple[float, ...] = (1.0,)
+    stop: Callable[[], bool] = lambda: False
+    progress: Progress = silent
+
+
+def evaluate(  # noqa: PLR0913  each choice has a name
+    nets: Mapping[str, nn.Module],
+    dataset: Dataset,
+    facts: InputFacts,
+    groups: Mapping[int, Group],
+    *,
+    batch: int = 8,
+    rank: int = 0,
+    world: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = silent,
+    boundary: bool = False,
+    max_images: int | None = None,
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+) -> dict[str, Scores] | None:
+    """The scores of each network over the labelled images of the set; None when `stop` said so before the end.
+
+    `boundary` adds boundary F1 and calibration error, which cost more than all else. Under several processes all of
+    them must call this alike; all get the scores of the whole set, or all get None.
+    """
+    tour = Tour(
+        batch=batch,
+        rank=rank,
+        world=world,
+        max_images=max_images,
+        scales=tuple(scales),
+        stop=stop,
+        progress=progress,
+    )
+    asked = {name: Predictor(net, facts, None, window, flips, scales, batch) for name, net in nets.items()}
+    counts = {name: _Counts(len(dataset.classes), boundary) for name in nets}
+
+    def look(shown: Sequence[Shown]) -> None:
+        for name, predictor in asked.items():
+            for said, one in zip(predictor.scores([s.prepared for s in shown]), shown, strict=True):
+                counts[name].add(said, one.labels)
+
+    if not visit(dataset, facts, look, tour):
+        return None
+    return {name: count.scores(dataset.classes, groups) for name, count in counts.items()}
+
+
+def chosen(dataset: Dataset, max_images: int | None = None) -> Dataset:
+    """The labelled images that are looked at: all, or so many evenly through the set."""
+    labeled = dataset.labeled()
+    if not len(labeled):
+        name = dataset.description.name
+        raise UsageError(f"No image of {name} in this part has a mask, so there is nothing to compare with.")
+    if max_images is None or max_images >= len(labeled):
+        return labeled
+    if max_images < 1:
+        raise UsageError(f"{max_images} images are none. Ask for at least 1.")
+    names = [labeled.records[i * len(labeled) // max_images].image for i in range(max_images)]
+    return labeled.only(names)
+
+
+def visit(dataset: Dataset, facts: InputFacts, look: Callable[[Sequence[Shown]], None], tour: Tour) -> bool:
+    """Hand this process's labelled images to `look` in batches of one size; False when any process was stopped.
+
+    A process that fails says so to the others before it raises, lest they wait for it for ever.
+    """
+    images = chosen(dataset, tour.max_images)
+    mine = range(tour.rank, len(images), tour.world)
+    error: Exception | None = None
+    stopped = False
+    try:
+        stopped = not _walk(partial(_shown, images, facts, tour.scales), mine, look, tour)
+    except Exception as reason:
+        error = reason
+    any_stopped, any_failed = sum_over_ranks(torch.tensor([stopped, error is not None], dtype=torch.int64)).tolist()
+    if error is not None:
+        raise error
+    if any_failed:
+        raise FtcsegError("The evaluation ended because another process of this run met an error; see its message.")
+    return not any_stopped
+
+
+def _walk(
+    read: Callable[[int], Shown], mine: Sequence[int], look: Callable[[Sequence[Shown]], None], tour: Tour
+) -> bool:
+    """Whether the walk came to its end."""
+    done = 0
+    for shown in by_size(ahead(read, mine, 2 * tour.batch), lambda s: s.prepared.size, tour.batch):
+        if tour.stop():
+            return False
+        look(shown)
+        done += len(shown)
+        tour.progress(done, len(mine))
+    return True
+
+
+def _shown(images: Dataset, facts: InputFacts, scales: Sequence[float], index: int) -> Shown:
+    """One image, ready; what is wrong with it is said with its name."""
+    name = images.records[index].image
+    try:
+        sample = images[index]
+        assert sample.labels is not None, "only labelled images are walked"
+        return Shown(prepare(sample.image, facts, scales), torch.from_numpy(sample.labels).long())
+    except DataError as error:
+        if name in error.what:
+            raise
+        raise ImageError(f"{name}: {error.what}", remedy=error.remedy, kind=error.kind) from error
+
+
+class _Counts:
+    """What is counted of one network."""
+
+    def __init__(self, num_classes: int, boundary: bool) -> None:
+        self.confusion = Confusion(num_classes)
+        self.boundaries = Boundaries(num_classes) if boundary else None
+        self.calibration = Calibration() if boundary else None
+
+    def add(self, said: Tensor, labels: Tensor) -> None:
+        if self.boundaries is None or self.calibration is None:
+            self.confusion.add(said.argmax(0), labels.to(said.device))
+            return
+        best: PseudoLabels = opinion(said)
+        truth = labels.to(said.device)
+        self.confusion.add(best.labels[0], truth)
+        self.boundaries.add(best.labels[0], truth)
+        self.calibration.add(best.conf[0], best.labels[0], truth)
+
+    def scores(self, classes: ClassTable, groups: Mapping[int, Group]) -> Scores:
+        boundaries = None if self.boundaries is None else self.boundaries.summed()
+        calibration = None if self.calibration is None else self.calibration.summed()
+        return scores(self.confusion.summed(), classes, groups, boundaries, calibration)

@@ -1,0 +1,175 @@
+"""What a finished run leaves behind: its model, its scores, an audit of its pseudo-labels, pictures and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from ftcseg.config.build import Network
+from ftcseg.config.schema import RunConfig
+from ftcseg.data.dataset import Dataset
+from ftcseg.evaluate.audit import audit
+from ftcseg.evaluate.predictor import Predictor
+from ftcseg.evaluate.run import evaluate
+from ftcseg.files import atomic, write_json
+from ftcseg.methods.base import Method
+from ftcseg.nets.folder import save_model
+from ftcseg.nets.segmenter import Segmenter
+from ftcseg.report.pictures import class_colors, overlay, visible
+from ftcseg.report.run_page import write_run_page
+from ftcseg.train import checkpoint
+from ftcseg.train.keeper import FOLDER
+from ftcseg.types import IGNORE, Group, PseudoLabels, Sample
+
+PICTURES = 6
+"""Images shown in the report: for each class from the rarest, the evaluated image that shows most of it."""
+_LOOKED_AT = 200  # evaluated images among which those are found
+
+
+class RunData(Protocol):
+    """What is needed of a run's data at its end."""
+
+    @property
+    def judged(self) -> Dataset: ...  # noqa: D102
+    @property
+    def oracle(self) -> Dataset: ...  # noqa: D102
+    @property
+    def groups(self) -> dict[int, Group]: ...  # noqa: D102
+
+
+def finish(
+    run: Path, config: RunConfig, network: Network, method: Method, data: RunData, *, stop: Callable[[], bool]
+) -> None:
+    """Write everything a user looks at; what was asked to stop half way is written by the next --resume."""
+    method.eval()
+    name, net = next(iter(method.predictors().items()))
+    save_model(run / "model", cast("Segmenter", net), network.spec)
+    results = _score_checkpoints(run, config, network, method, data, stop)
+    if results is None:
+        return
+    write_json(run / "scores.json", {**results, "predictor": name})
+    _audit(run, config, network, method, data, stop)
+    _draw(run, network, method, data)
+    write_run_page([run])
+
+
+def _score_checkpoints(
+    run: Path, config: RunConfig, network: Network, method: Method, data: RunData, stop: Callable[[], bool]
+) -> dict[str, Any] | None:
+    """Last and best, student and teacher, side by side."""
+    found: dict[str, Any] = {}
+    best = checkpoint.read(run / FOLDER, "last").state["best"]
+    for name in ("last", "best"):
+        if name == "best" and not checkpoint.exists(run / FOLDER, "best"):
+            continue
+        with _as_in(run, name, method):
+            scores = evaluate(
+                method.predictors(),
+                data.judged,
+                network.spec,
+                data.groups,
+                batch=config.evaluation.batch,
+                window=config.evaluation.window,
+                stop=stop,
+                boundary=True,
+            )
+        if scores is None:
+            return None
+        found[name] = {who: score.as_json() for who, score in scores.items()}
+    return {
+        "dataset": data.judged.description.name,
+        "part": config.data.part,
+        "images": len(data.judged),
+        "best_step": best["step"],
+        "chosen_by": f"{best['metric']} of the first predictor on the part «{config.data.part}» during training",
+        "classes": network.spec.classes.names,
+        "checkpoints": found,
+    }
+
+
+@contextmanager
+def _as_in(run: Path, name: str, method: Method) -> Iterator[None]:
+    """The method as a checkpoint has it, for a while."""
+    now = {key: value.clone() for key, value in method.state_dict().items()}
+    with checkpoint.read(run / FOLDER, name).tensors("model") as saved:
+        method.load_state_dict(dict(saved.items()))
+    try:
+        yield
+    finally:
+        method.load_state_dict(now)
+
+
+def _audit(
+    run: Path, config: RunConfig, network: Network, method: Method, data: RunData, stop: Callable[[], bool]
+) -> None:
+    if not config.evaluation.audit or not method.views.unlabeled or not len(data.oracle.labeled()):
+        return
+    pair = method.pair
+    found = audit(
+        pair.teacher.net,
+        pair.thresholds,
+        data.oracle,
+        network.spec,
+        data.groups,
+        batch=config.evaluation.batch,
+        stop=stop,
+        max_images=config.evaluation.audit_images,
+    )
+    if found is not None:
+        write_json(run / "audit.json", found)
+
+
+@torch.no_grad()
+def _draw(run: Path, network: Network, method: Method, data: RunData) -> None:
+    """Input, truth, prediction and what the threshold would keep, of images chosen by rule and never by hand."""
+    net = next(iter(method.predictors().values()))
+    predictor = Predictor(net, network.spec)
+    classes = network.spec.classes
+    colors, hide = class_colors([c.background for c in classes]), {c.id for c in classes if c.background}
+    index = []
+    for number, sample in enumerate(_telling(data.judged, len(classes))):
+        said = predictor.labels_and_conf([sample.image])[0]
+        pseudo = PseudoLabels(
+            torch.from_numpy(said.labels.astype(np.int64))[None],
+            torch.from_numpy(said.conf)[None],
+            torch.ones(1, *said.labels.shape, dtype=torch.bool),
+        )
+        keep = method.pair.thresholds.accept(pseudo)[0].numpy()
+        picture = visible(sample.image)
+        assert sample.labels is not None
+        shown = {
+            "input": picture,
+            "truth": overlay(picture, sample.labels, colors, hide),
+            "prediction": overlay(picture, said.labels, colors, hide),
+            "kept": overlay(picture, np.where(keep, said.labels, np.int16(IGNORE)), colors, hide),
+        }
+        files = {kind: f"{number}-{kind}.png" for kind in shown}
+        for kind, file in files.items():
+            _write_png(run / "pictures" / file, shown[kind])
+        index.append({"id": sample.id, **files})
+    write_json(run / "pictures" / "index.json", index)
+
+
+def _telling(dataset: Dataset, num_classes: int) -> list[Sample]:
+    step = max(1, len(dataset) // _LOOKED_AT)
+    pixels = {}
+    for i in range(0, len(dataset), step):
+        labels = dataset[i].labels
+        assert labels is not None
+        pixels[i] = np.bincount(labels[labels >= 0].ravel(), minlength=num_classes)
+    total = sum(pixels.values(), np.zeros(num_classes, dtype=np.int64))
+    rarest_first = [int(c) for c in np.argsort(total) if total[c] > 0]
+    chosen = dict.fromkeys(max(pixels, key=lambda i, c=c: (pixels[i][c], -i)) for c in rarest_first)  # type: ignore[misc]
+    return [dataset[i] for i in list(chosen)[:PICTURES]]
+
+
+def _write_png(path: Path, picture: NDArray[np.uint8]) -> None:
+    with atomic(path) as file:
+        Image.fromarray(picture).save(file, "PNG", optimize=True)

@@ -1,0 +1,304 @@
+"""What is done with a trained model: evaluate it, predict with it, audit the pseudo-labels it was trained on.
+
+A source is a MODEL folder (config.json and model.safetensors) or a RUN folder, which holds one as `model/` beside its
+`checkpoints/`. Results are plain mappings, ready for JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+
+from ftcseg.config.load import Draft
+from ftcseg.config.schema import RunConfig
+from ftcseg.data.dataset import Dataset, open_dataset
+from ftcseg.data.split_files import SPLIT, read_split
+from ftcseg.errors import UsageError, unknown_name
+from ftcseg.evaluate.audit import audit
+from ftcseg.evaluate.files import WHAT, Look, Predicted, predict_folder
+from ftcseg.evaluate.metrics import Scores
+from ftcseg.evaluate.predictor import Predictor
+from ftcseg.evaluate.run import chosen, evaluate
+from ftcseg.files import read_yaml
+from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, has_part, load_model
+from ftcseg.nets.segmenter import Segmenter
+from ftcseg.parallel import Progress, silent
+from ftcseg.report.pictures import class_colors, overlay, visible
+from ftcseg.teaching.thresholds.atc import ATC
+from ftcseg.teaching.thresholds.base import Thresholds
+from ftcseg.teaching.thresholds.fixed import Fixed
+from ftcseg.types import PARTS, ClassTable, Labels, Part, Pixels
+
+Checkpoint: TypeAlias = Literal["last", "best", "all"]
+CHECKPOINTS = ("last", "best")
+NETS = {"teacher": "pair.teacher.net.", "student": "pair.student."}
+"""Where a checkpoint keeps its networks; the first is the one a user gets."""
+THRESHOLDS = "pair.thresholds."
+SETTINGS = "config.yaml"
+MODEL = "model"
+_DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A loaded model and the run it belongs to, if any."""
+
+    net: Segmenter
+    spec: ModelSpec
+    run: Path | None
+
+
+def open_source(source: str | Path, *, hub: bool = False) -> Source:
+    """The model of a MODEL or RUN folder."""
+    folder = Path(source)
+    if (folder / MODEL / CONFIG).is_file():
+        return Source(*load_model(folder / MODEL, hub=hub), folder)
+    if (folder / CONFIG).is_file():
+        return Source(*load_model(folder, hub=hub), None)
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}. Give a run or a model folder.")
+    if (folder / SETTINGS).is_file():
+        raise UsageError(f"The run {folder} has no model yet. Train it further: «ftcseg train --resume {folder}».")
+    raise UsageError(f"{folder} is neither a run nor a model: it holds no {MODEL}/{CONFIG} and no {CONFIG}.")
+
+
+def evaluate_run(  # noqa: PLR0913  each choice has a name
+    source: str | Path,
+    dataset: str | Path,
+    *,
+    part: Part | None = None,
+    checkpoint: Checkpoint = "all",
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    boundary: bool = False,
+    batch: int = 8,
+    max_images: int | None = None,
+    device: str = "auto",
+    root: str | Path | None = None,
+    hub: bool = False,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Scores of a model, and of a run's checkpoints, on one part of a set: val, or test where val has no masks.
+
+    The top level holds the model's own scores; "checkpoints" those of student and teacher at "last" and "best".
+    """
+    opened = open_source(source, hub=hub)
+    data = open_dataset(dataset, root=None if root is None else Path(root))
+    same_classes(opened.spec.classes, data.classes)
+    chosen_part = part_with_masks(data, part)
+    images = data.part(chosen_part)
+    nets: dict[tuple[str, str], nn.Module] = {(MODEL, MODEL): opened.net}
+    nets |= _checkpoint_nets(opened, checkpoint, hub=hub)
+    keys = {place: fingerprint(net) for place, net in nets.items()}  # the model is one of the checkpoints' networks
+    found = evaluate(
+        {keys[place]: net.to(_device(device)) for place, net in nets.items()},
+        images,
+        opened.spec,
+        opened.spec.groups,
+        batch=batch,
+        progress=progress,
+        boundary=boundary,
+        max_images=max_images,
+        window=window,
+        flips=flips,
+        scales=scales,
+    )
+    assert found is not None, "nobody could ask it to stop"
+    rows = {place: _with_groups(found[key], opened.spec) for place, key in keys.items()}
+    checkpoints: dict[str, dict[str, object]] = {}
+    for (name, net), row in rows.items():
+        if name != MODEL:
+            checkpoints.setdefault(name, {})[net] = row
+    return {
+        "dataset": data.description.name,
+        "part": chosen_part,
+        "images": len(chosen(images, max_images)),
+        "source": str(source),
+        "settings": {"window": window, "flips": flips, "scales": list(scales), "short_side": opened.spec.short_side},
+        **rows[MODEL, MODEL],
+        "checkpoints": checkpoints,
+    }
+
+
+def predict(  # noqa: PLR0913  each choice has a name
+    source: str | Path,
+    inputs: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    what: Collection[str] = WHAT,
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    batch: int = 8,
+    device: str = "auto",
+    workers: int = 2,
+    hub: bool = False,
+    progress: Progress = silent,
+) -> Predicted:
+    """Masks, colours, overlays and confidences of images, a folder of them or a pattern, written below `out`."""
+    opened = open_source(source, hub=hub)
+    predictor = Predictor(opened.net, opened.spec, _device(device), window, flips, scales, batch)
+    return predict_folder(
+        predictor, inputs, out, look_of(opened.spec.classes), what=what, progress=progress, workers=workers
+    )
+
+
+def audit_run(  # noqa: PLR0913  each choice has a name
+    run: str | Path,
+    *,
+    checkpoint: str = "last",
+    dataset: str | Path | None = None,
+    root: str | Path | None = None,
+    batch: int = 8,
+    max_images: int | None = None,
+    device: str = "auto",
+    hub: bool = False,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """What the teacher's pseudo-labels on the unlabelled training images are worth, where these do have masks.
+
+    The images are the unlabelled ones of the run's split; `dataset` is where they lie, if not where the run says.
+    """
+    opened = open_source(run, hub=hub)
+    if opened.run is None:
+        raise UsageError(f"{run} is a model. An audit needs the whole run, with its checkpoints and its split.")
+    if checkpoint not in CHECKPOINTS:
+        raise unknown_name("checkpoint", checkpoint, CHECKPOINTS)
+    settings = read_yaml(opened.run / SETTINGS)
+    images = _unlabeled(opened.run, settings, dataset, root)
+    same_classes(opened.spec.classes, images.classes)
+    file = _checkpoint_file(opened.run, checkpoint)
+    teacher = build_net(opened.spec, hub=hub)
+    fill(teacher, file, NETS["teacher"])
+    thresholds = thresholds_of(_config(settings), len(opened.spec.classes))
+    fill(thresholds, file, THRESHOLDS)
+    place = _device(device)
+    found = audit(
+        teacher.to(place),
+        thresholds.to(place),
+        images,
+        opened.spec,
+        opened.spec.groups,
+        batch=batch,
+        max_images=max_images,
+        progress=progress,
+    )
+    assert found is not None, "nobody could ask it to stop"
+    return {"run": str(run), "dataset": images.description.name, "checkpoint": checkpoint, **found}
+
+
+def thresholds_of(config: RunConfig, num_classes: int) -> Thresholds:
+    """The threshold rule of a run, before its statistics are loaded."""
+    if config.thresholds == "atc":
+        return ATC(num_classes, config.atc, torch.ones(num_classes))
+    return Fixed(num_classes, config.tau)
+
+
+def look_of(classes: ClassTable) -> Look:
+    """How a model's classes are drawn: background classes stay see-through in overlays."""
+    colors = class_colors([c.background for c in classes])
+    hidden = {c.id for c in classes if c.background}
+
+    def over(pixels: Pixels, labels: Labels) -> Any:
+        return overlay(visible(pixels), labels, colors, hidden)
+
+    return Look(classes, colors, over)
+
+
+def same_classes(model: ClassTable, data: ClassTable) -> None:
+    """Refuse a set whose class ids mean something else than the model's."""
+    if len(model) != len(data):
+        raise UsageError(f"The model knows {len(model)} classes, the set has {len(data)}; they cannot be compared.")
+    for ours, theirs in zip(model, data, strict=True):
+        if ours.name.strip().casefold() != theirs.name.strip().casefold():
+            raise UsageError(
+                f"Class {ours.id} is {ours.name!r} to the model and {theirs.name!r} to the set. "
+                "If they mean the same, give them one name in the set's dataset.yaml."
+            )
+
+
+def part_with_masks(data: Dataset, part: Part | None) -> Part:
+    """The part asked for, or else val, or else test; one without masks is a UsageError."""
+    if part is not None and part not in PARTS:
+        raise unknown_name("part", part, PARTS)
+    wanted: tuple[Part, ...] = ("val", "test") if part is None else (part,)
+    for name in wanted:
+        if len(data.part(name).labeled()):
+            return name
+    there = [name for name in PARTS if len(data.part(name).labeled())]
+    also = f" Parts with masks: {', '.join(there)}." if there else ""
+    raise UsageError(f"The {' and '.join(wanted)} part of {data.description.name} has no masks to compare with.{also}")
+
+
+def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tuple[str, str], nn.Module]:
+    """Student and teacher of the checkpoints asked for, by (checkpoint, network)."""
+    if checkpoint not in (*CHECKPOINTS, "all"):
+        raise unknown_name("checkpoint", checkpoint, (*CHECKPOINTS, "all"))
+    if opened.run is None:
+        if checkpoint != "all":
+            raise UsageError(f"A model folder has no checkpoint «{checkpoint}». Give the run it came from.")
+        return {}
+    there = [name for name in CHECKPOINTS if (opened.run / "checkpoints" / name / WEIGHTS).is_file()]
+    nets: dict[tuple[str, str], nn.Module] = {}
+    for name in there if checkpoint == "all" else [checkpoint]:
+        file = _checkpoint_file(opened.run, name)
+        parts = [net for net, prefix in NETS.items() if has_part(file, prefix)]
+        if not parts:
+            raise UsageError(f"{file} holds neither a {' nor a '.join(NETS)}.")
+        for net in parts:
+            nets[name, net] = build_net(opened.spec, hub=hub)
+            fill(nets[name, net], file, NETS[net])
+    return nets
+
+
+def _checkpoint_file(run: Path, name: str) -> Path:
+    file = run / "checkpoints" / name / WEIGHTS
+    if not file.is_file():
+        raise UsageError(f"The run {run} has no checkpoint «{name}» ({file} is missing).")
+    return file
+
+
+def _with_groups(found: Scores, spec: ModelSpec) -> dict[str, Any]:
+    row: dict[str, Any] = found.as_json()
+    row["classes"] = [{**score, "group": spec.groups.get(score["id"])} for score in row["classes"]]
+    return row
+
+
+def _config(settings: Any) -> RunConfig:
+    """The configuration in a run's config.yaml; what else the file says is not its business."""
+    if not isinstance(settings, Mapping):
+        raise UsageError(f"The run's {SETTINGS} holds no settings.")
+    known = {f.name for f in fields(RunConfig)}
+    draft = Draft()
+    draft.add({key: value for key, value in settings.items() if key in known}, SETTINGS)
+    return draft.build()
+
+
+def _unlabeled(run: Path, settings: Any, dataset: str | Path | None, root: str | Path | None) -> Dataset:
+    """The unlabelled training images of a run that have a mask all the same."""
+    said = settings if isinstance(settings, Mapping) else {}
+    path, base = dataset or said.get("dataset"), root or said.get("root")
+    if not path:
+        raise UsageError(f"{run / SETTINGS} does not say which set the run was trained on. Give it: --dataset PATH.")
+    split, _ = read_split(run / SPLIT)
+    data = open_dataset(str(path), root=None if base is None else Path(str(base)))
+    images = data.only(list(split.unlabeled)).labeled()
+    if not len(images):
+        raise UsageError(
+            "None of the run's unlabelled images has a mask, so nobody can say which pseudo-labels are right."
+        )
+    return images
+
+
+def _device(name: str) -> torch.device:
+    if name not in _DEVICES:
+        raise unknown_name("device", name, _DEVICES)
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

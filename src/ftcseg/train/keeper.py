@@ -1,0 +1,226 @@
+"""Whatever must survive a restart, and when it is written down.
+
+Three checkpoints: `last` is where the run is, `best` had the best score, `last_good` passed the finite check at the
+last evaluation; it is what a roll-back returns to, and what a damaged `last` is replaced by.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ftcseg import __version__
+from ftcseg.train import chance, checkpoint
+from ftcseg.train.checkpoint import Checkpoint, CheckpointError
+from ftcseg.train.events import Scores
+from ftcseg.train.guard import Guard
+from ftcseg.train.optim import Optim
+from ftcseg.types import Clock
+
+FOLDER = "checkpoints"
+
+
+class Survivor(Protocol):
+    """Something that remembers, in plain numbers, what it must not forget over a restart."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+        ...
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperParams:
+    """When to save and score, what the best is chosen by, and what a checkpoint belongs to."""
+
+    save_every: int
+    """Steps between two saves of `last`; 0: only when something else asks for one."""
+    judge_every: int
+    """Steps between two evaluations; 0: only at the end, which always has one."""
+    metric: str = "miou"
+    """Of the method's first predictor; higher is better."""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of config and split: a checkpoint of another run is refused."""
+
+
+class Keeper:
+    """Knows all that must survive, and keeps it in a run folder. Every process calls it; the first one writes."""
+
+    note: str = ""
+    """What had to be mended when the run was restored."""
+
+    def __init__(
+        self, run: Path, method: nn.Module, optim: Optim, guard: Guard, journal: Survivor, params: KeeperParams
+    ) -> None:
+        self.folder = run / FOLDER
+        self.params = params
+        self._machine = optim.machine
+        self._method = method
+        self._optim = optim
+        self._guard = guard
+        self._journal = journal
+        self._best: dict[str, Any] = {"score": None, "step": None, "metric": params.metric}
+        self._judged = 0  # the step of the last evaluation
+        self._saved: int | None = None  # the step in `last`
+
+    def begin(self, clock: Clock) -> None:
+        """Make sure that there is a good state to return to, and that nobody else's is overwritten."""
+        if self._saved is None and any(checkpoint.exists(self.folder, name) for name in ("last", "best", "last_good")):
+            raise CheckpointError(
+                f"{self.folder} already holds checkpoints. Resume that run, or give this one a folder of its own."
+            )
+        if not checkpoint.exists(self.folder, "last_good"):
+            self.save(clock, "last_good")
+
+    def is_due(self, clock: Clock) -> bool:
+        """Whether `last` should be written now; an evaluation that is still owed will write it anyway."""
+        return _falls_on(clock.step, self.params.save_every) and not self.owes_scores(clock)
+
+    def owes_scores(self, clock: Clock) -> bool:
+        """Whether an evaluation is due and was not made, be it because the run was stopped in the middle of it."""
+        due = clock.step == clock.total or _falls_on(clock.step, self.params.judge_every)
+        return due and clock.step > self._judged
+
+    def is_best(self, clock: Clock, scores: Scores) -> bool:
+        """Note an evaluation; True where no earlier one was better."""
+        self._judged = clock.step
+        value = next(iter(scores.values()), {}).get(self.params.metric)
+        if value is None or (self._best["score"] is not None and value <= self._best["score"]):
+            return False
+        self._best |= {"score": float(value), "step": clock.step}
+        return True
+
+    def save(self, clock: Clock, name: str = "last") -> None:
+        """Write a checkpoint. NotFinite, and nothing is written, where it would hold a number that is none."""
+        parts = {"model": _tensors_of(self._method), "optim": self._optim.tensors(), "chance": self._chance()}
+        self._guard.check(self._guard.lasting(parts["model"]) | parts["optim"])
+        state = self._state(clock)
+        error: CheckpointError | None = None
+        if self._machine.is_first:
+            try:
+                checkpoint.write(self.folder, name, parts, state)
+            except CheckpointError as caught:
+                error = caught
+        if self._machine.highest(int(error is not None)):  # nobody waits for a process that has given up
+            raise error or CheckpointError("The first process could not write its checkpoint; see its message.")
+        if name == "last":
+            self._saved = clock.step
+
+    def save_where_it_stands(self, clock: Clock) -> bool:
+        """Write `last` unless it is there already; whether it was written."""
+        if self._saved == clock.step:
+            return False
+        self.save(clock)
+        return True
+
+    def restore(self) -> Clock | None:
+        """Put everything back as the newest whole checkpoint has it; None in a folder without any."""
+        if not any(checkpoint.exists(self.folder, name) for name in ("last", "last_good")):
+            return None
+        try:
+            found = checkpoint.read(self.folder, "last")
+        except CheckpointError as error:
+            found = checkpoint.read(self.folder, "last_good")
+            self.note = f"{error} The run goes on from last_good, step {found.state['clock']['step']}."
+        self._refuse_strangers(found)
+        clock = self._load(found)
+        self._guard.load(found.state["guard"])
+        self._saved = clock.step if not self.note else -1
+        return clock
+
+    def roll_back(self) -> Clock:
+        """Return to `last_good`, at the guard's lower learning rate, and write that down as the place to go on from."""
+        clock = self._load(checkpoint.read(self.folder, "last_good"))
+        self._optim.scale = self._guard.lr_scale
+        self.save(clock)
+        return clock
+
+    def _state(self, clock: Clock) -> dict[str, Any]:
+        return {
+            "clock": asdict(clock),
+            "best": self._best,
+            "judged": self._judged,
+            "optim": self._optim.state(),
+            "guard": self._guard.state(),
+            "journal": self._journal.state(),
+            "identity": dict(self.params.identity),
+            "processes": self._machine.world,
+            "versions": {"ftcseg": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        }
+
+    def _load(self, found: Checkpoint) -> Clock:
+        state = found.state
+        with found.tensors("model") as model:
+            _fill(self._method, model, found.path)
+        with found.tensors("optim") as optim:
+            self._optim.load(optim, state["optim"])
+        with found.tensors("chance") as everybody:
+            mine = f"{self._machine.rank}/"
+            states = {label.removeprefix(mine): everybody[label] for label in everybody if label.startswith(mine)}
+            if states:  # none where the run had fewer processes
+                chance.restore(states, self._machine.device)
+        self._journal.load(state["journal"])
+        self._best, self._judged = dict(state["best"]), state["judged"]
+        return Clock(**state["clock"])
+
+    def _chance(self) -> dict[str, Tensor]:
+        everybody = self._machine.gather(chance.capture(self._machine.device))
+        return {f"{rank}/{key}": value for rank, states in enumerate(everybody) for key, value in states.items()}
+
+    def _refuse_strangers(self, found: Checkpoint) -> None:
+        theirs, ours = found.state["identity"], self.params.identity
+        different = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+        if different:
+            raise CheckpointError(
+                f"{found.path} belongs to a run with another {' and '.join(different)}. Resume it with its own "
+                f"config.yaml and split.json, or start a new run in another folder."
+            )
+
+
+def _falls_on(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _tensors_of(method: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tensor that has two names goes under its first."""
+    seen: set[tuple[int, torch.Size]] = set()
+    tensors = {}
+    for name, tensor in method.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            raise CheckpointError(
+                f"The method keeps {name} as {type(tensor).__name__}; only tensors survive a restart."
+            )
+        key = (tensor.data_ptr(), tensor.shape)
+        if tensor.numel() == 0 or key not in seen:
+            tensors[name] = tensor
+        seen.add(key)
+    return tensors
+
+
+@torch.no_grad()
+def _fill(method: nn.Module, saved: Mapping[str, Tensor], path: Path) -> None:
+    """Copy saved values into the method's own tensors, one at a time."""
+    own = _tensors_of(method)
+    strange = sorted(own.keys() ^ saved.keys())
+    if strange:
+        raise CheckpointError(
+            f"{path} was made by another network: {len(strange)} tensors are in one of the two only ({strange[0]}, …). "
+            f"Resume with the run's own config.yaml."
+        )
+    for name, tensor in own.items():
+        value = saved[name]
+        if value.shape != tensor.shape:
+            raise CheckpointError(
+                f"{path} holds {name} as {tuple(value.shape)}; this network's is {tuple(tensor.shape)}. "
+                f"Resume with the run's own config.yaml."
+            )
+        tensor.copy_(value)

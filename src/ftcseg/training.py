@@ -1,0 +1,253 @@
+"""From a dataset and a method to a run folder: the arrangement of everything below it.
+
+A run folder holds config.yaml, split.json, run.json, metrics.jsonl, pseudo.jsonl and checkpoints/; when the run is done
+also model/, scores.json, audit.json, pictures/ and report.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ftcseg import __version__
+from ftcseg.config.build import Network, build_method, build_network, view_params
+from ftcseg.config.load import Draft, as_mapping, draft_for
+from ftcseg.config.resolve import Facts, resolve
+from ftcseg.config.schema import RunConfig
+from ftcseg.data.dataset import Dataset
+from ftcseg.data.doctor import Examination, examine_set
+from ftcseg.data.drawing import drawn
+from ftcseg.data.masks import upright_shape
+from ftcseg.data.split import Split
+from ftcseg.data.split_files import read_split, write_split
+from ftcseg.errors import UsageError
+from ftcseg.evaluate.run import evaluate
+from ftcseg.files import read_json, read_yaml, to_yaml, write_json, write_text
+from ftcseg.finish import finish
+from ftcseg.methods.base import Method
+from ftcseg.parallel import Progress, available_cores, silent
+from ftcseg.train.events import Listener, Scores
+from ftcseg.train.guard import Guard
+from ftcseg.train.journal import Journal
+from ftcseg.train.keeper import Keeper, KeeperParams
+from ftcseg.train.listeners import JsonLines
+from ftcseg.train.lock import RunLock
+from ftcseg.train.loop import run as run_loop
+from ftcseg.train.machine import Machine, open_machine
+from ftcseg.train.optim import Optim
+from ftcseg.train.signals import Interrupted, Stop
+from ftcseg.types import ClassInfo, ClassTable, Clock, Group, Part
+from ftcseg.views.loader import BatchMaker, Stream
+
+CONFIG, RUN = "config.yaml", "run.json"
+
+Drawn: TypeAlias = tuple[Split, dict[str, list[str]]]
+"""A split, and the images of the other parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The images of a run, each where it belongs. The unlabelled ones have lost their masks for good."""
+
+    labeled: Dataset
+    unlabeled: Dataset
+    judged: Dataset
+    """Of the part that is evaluated."""
+    oracle: Dataset
+    """The unlabelled images with their masks, for the audit alone."""
+    groups: dict[int, Group]
+    pixels: Tensor  # (num_classes,) labelled pixels
+    in_channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a run is, whether it came to its end, and what the process should exit with."""
+
+    folder: Path
+    finished: bool
+    exit_code: int
+
+
+def start(  # noqa: PLR0913  the way in: each choice has a name
+    dataset: str | Path,
+    folder: Path,
+    *,
+    method: str,
+    overrides: Sequence[str],
+    root: Path | None = None,
+    listeners: Sequence[Listener] = (),
+    progress: Progress = silent,
+) -> Outcome:
+    """Draw or read the split, settle every value, write both down, and train."""
+    draft = draft_for(method, "gpu" if torch.cuda.is_available() else "cpu", overrides)
+    examination = examine_set(dataset, root=root, progress=progress)
+    config = resolve(draft, _facts(examination))
+    split, held = _split_of(config, examination)
+    with RunLock(folder):
+        if (folder / CONFIG).exists():
+            raise UsageError(
+                f"{folder} already holds a run. Continue it with --resume {folder}, or choose another --out."
+            )
+        write_split(folder, split, examination, held)
+        write_text(folder / CONFIG, _config_text(config, draft))
+        note = {"dataset": str(dataset), "root": str(root) if root else None, "method": method, "title": folder.name}
+        write_json(folder / RUN, {**note, "status": "started", **_versions()})
+        return _train(folder, config, examination, (split, held), listeners)
+
+
+def resume(folder: Path, *, listeners: Sequence[Listener] = (), progress: Progress = silent) -> Outcome:
+    """Go on exactly where a run was, with its own settings, split and data."""
+    if not (folder / CONFIG).is_file() or not (folder / RUN).is_file():
+        raise UsageError(f"{folder} holds no run to resume: {CONFIG} or {RUN} is missing.")
+    note = read_json(folder / RUN)
+    draft = Draft()
+    draft.add(read_yaml(folder / CONFIG)["config"], "the run's own")
+    root = Path(note["root"]) if note.get("root") else None
+    examination = examine_set(note["dataset"], root=root, progress=progress)
+    with RunLock(folder):
+        return _train(folder, draft.build(), examination, read_split(folder), listeners)
+
+
+def _train(
+    folder: Path, config: RunConfig, examination: Examination, parts: Drawn, listeners: Sequence[Listener]
+) -> Outcome:
+    torch.set_num_threads(config.threads or available_cores())
+    data = gather(config, examination, parts)
+    machine = open_machine(config.device, config.processes, config.nodes, config.precision)
+    classes = _with_groups(examination.description.classes, data.groups)
+    network = build_network(config, classes, data.in_channels)
+    method = build_method(config, network, data.labeled, data.pixels)
+    machine.adopt(method)
+    method.train()
+    optim = Optim(method, config.optim, machine)
+    guard = Guard(method, machine)
+    journal = Journal([JsonLines(folder), *listeners], every=config.log_every, machine=machine, facts=method.facts)
+    keeping = KeeperParams(
+        save_every=config.save_every,
+        judge_every=config.evaluation.every,
+        identity={"config": _digest(as_mapping(config)), "split": parts[0].digest()},
+    )
+    keeper = Keeper(folder, method, optim, guard, journal, keeping)
+    maker = BatchMaker(data.labeled, data.unlabeled, method.views, view_params(config, network.spec), config.seed)
+    maker.on_rank(machine.rank, machine.world)
+    clock = keeper.restore() or Clock(0, config.steps, maker.epoch_steps)
+    began = time.monotonic()
+    with Stop(machine.highest) as stop:
+        judge = _judge(network, data, config, machine, stop)
+        stream = Stream(maker, config.data.workers)
+        clock = run_loop(method, stream, optim, keeper, guard, journal, clock, judge, stop)
+        done = clock.step >= clock.total and not stop.asked
+        if done and machine.is_first:
+            finish(folder, config, network, method, data, stop=lambda: stop.asked)
+        if machine.is_first:
+            _note(folder, status="done" if done else "stopped", steps=clock.step, seconds=time.monotonic() - began)
+    return Outcome(folder, done, stop.exit_code)
+
+
+def _judge(
+    network: Network, data: Data, config: RunConfig, machine: Machine, stop: Stop
+) -> Callable[[Method, Clock], Scores]:
+    def judge(method: Method, _clock: Clock) -> Scores:
+        found = evaluate(
+            method.predictors(),
+            data.judged,
+            network.spec,
+            data.groups,
+            batch=config.evaluation.batch,
+            rank=machine.rank,
+            world=machine.world,
+            stop=lambda: stop.asked,
+            window=config.evaluation.window,
+        )
+        if found is None:
+            raise Interrupted
+        return {name: scores.as_json() for name, scores in found.items()}
+
+    return judge
+
+
+def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
+    """The split's images as datasets; masks of unlabelled ones are left behind here."""
+    split, held = parts
+    everything = Dataset(examination.description, examination.records)
+    masked = everything.only(list(split.unlabeled))
+    bare = replace(masked, records=[replace(record, mask=None) for record in masked.records])
+    judged = everything.only(held.get(config.data.part or "val", [])).labeled()
+    if not len(judged):
+        raise UsageError(
+            f"There is no labelled image to evaluate on in the part «{config.data.part}». "
+            "Draw one with «ftcseg split DATASET --val 20%» and train with --split FOLDER."
+        )
+    pixels = torch.tensor([split.counts[c.id].pixels for c in examination.description.classes], dtype=torch.float32)
+    labeled = replace(everything.only(list(split.labeled)), thin=split.thin, thin_seed=split.seed)
+    return Data(
+        labeled=labeled,
+        unlabeled=bare,
+        judged=judged,
+        oracle=masked,
+        groups={row.id: row.group for row in examination.classes},
+        pixels=pixels,
+        in_channels=_channels(examination),
+    )
+
+
+def _facts(examination: Examination) -> Facts:
+    shapes = Counter(
+        upright_shape(f.image.header)
+        for f, pixels in zip(examination.facts, examination.pixels, strict=True)
+        if pixels and f.image.header is not None
+    )
+    if not shapes:
+        raise UsageError(f"{examination.description.name} has no usable mask to learn from. See «ftcseg doctor».")
+    parts = {r.part for r in examination.records if r.mask is not None}
+    part: Part = "val" if "val" in parts else "test"
+    return Facts(shapes.most_common(1)[0][0], part, tuple(examination.description.classes.foreground))
+
+
+def _split_of(config: RunConfig, examination: Examination) -> Drawn:
+    if config.data.split is not None:
+        return read_split(config.data.split)
+    return drawn(examination, config.data.labels or "100%", seed=config.seed)
+
+
+def _channels(examination: Examination) -> int:
+    counts = Counter(f.image.channels for f in examination.facts if f.image.problem is None)
+    return counts.most_common(1)[0][0]
+
+
+def _with_groups(classes: ClassTable, groups: dict[int, Group]) -> ClassTable:
+    return ClassTable(
+        tuple(ClassInfo(c.id, c.name, background=c.background, group=groups[c.id], prompts=c.prompts) for c in classes)
+    )
+
+
+def _config_text(config: RunConfig, draft: Draft) -> str:
+    why = {key: text for key, text in draft.why.items() if text}
+    head = "# Every value of this run. «why» says where those came from that are not plain defaults.\n"
+    return head + to_yaml({"config": as_mapping(config), "why": why})
+
+
+def _digest(value: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    machine = f"{available_cores()} cores, {platform.machine()}, Python {platform.python_version()}"
+    return {"version": __version__, "torch": torch.__version__, "machine": machine}
+
+
+def _note(folder: Path, *, status: str, steps: int, seconds: float) -> None:
+    note = read_json(folder / RUN)
+    spent = float(note.get("seconds", 0.0)) + seconds
+    write_json(folder / RUN, {**note, "status": status, "steps": steps, "seconds": round(spent, 1)})
