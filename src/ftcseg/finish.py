@@ -23,7 +23,6 @@ from ftcseg.methods.base import Method
 from ftcseg.nets.folder import save_model
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.report.pictures import class_colors, overlay, visible
-from ftcseg.report.run_page import write_run_page
 from ftcseg.train import checkpoint
 from ftcseg.train.keeper import FOLDER
 from ftcseg.types import IGNORE, Group, PseudoLabels, Sample
@@ -57,7 +56,6 @@ def finish(
     write_json(run / "scores.json", {**results, "predictor": name})
     _audit(run, config, network, method, data, stop)
     _draw(run, network, method, data)
-    write_run_page([run])
 
 
 def _score_checkpoints(

@@ -36,6 +36,7 @@ from ftcseg.files import read_json, read_yaml, to_yaml, write_json, write_text
 from ftcseg.finish import finish
 from ftcseg.methods.base import Method
 from ftcseg.parallel import Progress, available_cores, silent
+from ftcseg.report.run_page import write_run_page
 from ftcseg.train.events import Listener, Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.journal import Journal
@@ -152,6 +153,8 @@ def _train(
             finish(folder, config, network, method, data, stop=lambda: stop.asked)
         if machine.is_first:
             _note(folder, status="done" if done else "stopped", steps=clock.step, seconds=time.monotonic() - began)
+            if done:
+                write_run_page([folder])
     return Outcome(folder, done, stop.exit_code)
 
 

@@ -298,7 +298,8 @@ def test_other_channels_answer_a_repeated_picture_as_rgb_does(channels: int) -> 
     fitted = fit_input(weight, torch.Size((4, channels, 7, 7)))
     assert fitted is not None
     rgb = torch.nn.functional.conv2d(picture.repeat(1, 3, 1, 1), weight)
-    torch.testing.assert_close(torch.nn.functional.conv2d(picture.repeat(1, channels, 1, 1), fitted), rgb)
+    own = torch.nn.functional.conv2d(picture.repeat(1, channels, 1, 1), fitted)
+    torch.testing.assert_close(own, rgb, rtol=1e-4, atol=1e-4)
     assert fit_input(weight, torch.Size((5, channels, 7, 7))) is None
 
 

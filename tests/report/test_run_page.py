@@ -95,11 +95,13 @@ def write_logs(folder: Path, fake: Fake) -> None:
         if fake.method != "supervised":
             losses |= {"unsup": 0.09 + 0.2 * done * np.exp(-3 * done) + 0.02 * rng.standard_normal(), "ortho": 0.01}
         kept = 0.55 + 0.38 * (1 - np.exp(-4 * done)) if fake.method != "supervised" else None
-        timing = {"data": 0.011, "forward": 0.21, "backward": 0.17}
-        metrics.append({"step": step, "losses": losses, "lr": 2e-3 * (1 - done) ** 0.9, "kept": kept, "timing": timing})
+        timing = {"seconds": 0.4 * step, "images_per_second": 19.4 + rng.standard_normal(), "resident_mb": 1480 + done}
+        rates = {"encoder": 2e-4 * (1 - done) ** 0.9, "head": 2e-3 * (1 - done) ** 0.9}
+        line = {"step": step, "kind": "train", "losses": losses, "lr": rates, "gradient_norm": 1.1, "kept": kept}
+        metrics.append({**line, "skipped": 0, "timing": timing})
         if step % EVERY == 0:
             judged = {"teacher": scores_of(fake, done), "student": scores_of(fake, done * 0.9)}
-            metrics.append({"step": step, "scores": judged})
+            metrics.append({"step": step, "kind": "scores", "scores": judged, "timing": {"seconds": 9.1}})
         if step % 40 == 0:
             pseudo.append(pseudo_line(fake, step, done, rng))
     write_lines(folder / "metrics.jsonl", metrics)
@@ -110,7 +112,11 @@ def write_logs(folder: Path, fake: Fake) -> None:
 def pseudo_line(fake: Fake, step: int, done: float, rng: np.random.Generator) -> dict[str, Any]:
     known = np.array([fake.recall(c, done) for c in range(len(fake.names))])
     bias = 0.4 * np.exp(-5 * done) * rng.standard_normal(len(known))
-    tau = np.full(len(known), 0.95) if fake.method == "fixmatch" else np.clip(0.95 - 0.1 * (1 - known) + 0.05 * bias, 0.5, 0.98)
+    tau = (
+        np.full(len(known), 0.95)
+        if fake.method == "fixmatch"
+        else np.clip(0.95 - 0.1 * (1 - known) + 0.05 * bias, 0.5, 0.98)
+    )
     seen = (np.array(PIXELS[: len(known)]) / 100 * rng.uniform(0.6, 1.4, len(known))).astype(int)
     seen[-1] = 0 if step < 800 else seen[-1]  # the rarest class is not predicted at first
     share = np.clip(known * 0.9 + (0.95 - tau) * 2 + 0.03 * rng.standard_normal(len(known)), 0, 1)
@@ -145,7 +151,9 @@ def write_pictures(folder: Path, fake: Fake, count: int = 6) -> None:
         noisy = np.clip(frame * rng.gamma(4, 0.25, frame.shape) * inside, 0, 255).astype(np.uint8)
         picture: NDArray[np.uint8] = np.repeat(noisy[:, :, None], 3, axis=2)
         kept = np.where(rng.uniform(size=said.shape) < 0.7, said, -1).astype(np.int16)
-        shown = {"input": picture} | {k: overlay(picture, m, colors, {0}) for k, m in (("truth", truth), ("prediction", said))}
+        shown = {"input": picture} | {
+            k: overlay(picture, m, colors, {0}) for k, m in (("truth", truth), ("prediction", said))
+        }
         if fake.method != "supervised":
             shown["kept"] = overlay(picture, kept, colors, {0})
         for kind, image in shown.items():

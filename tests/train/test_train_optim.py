@@ -113,7 +113,7 @@ def test_the_gradient_is_clipped_as_a_whole() -> None:
     learn(method, [batch_at(0)], optim, Clock(total=10))
     assert float(optim.collect()) > 0.01
     optim.step(Clock(total=10))
-    moved = torch.cat([(p - b).flatten() for p, b in zip(method.student.parameters(), before, strict=True)])
+    moved = torch.cat([(p - b).detach().flatten() for p, b in zip(method.student.parameters(), before, strict=True)])
     assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)
 
 

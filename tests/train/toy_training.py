@@ -81,7 +81,7 @@ class Toy(Method):
         if self.accident is not None:
             loss = self.accident(self, clock, loss)
         kept = torch.bincount(labels[keep], minlength=CLASSES)
-        total = torch.zeros(CLASSES).index_add_(0, labels.flatten(), conf.flatten())
+        total = torch.zeros(CLASSES).index_add_(0, labels.flatten(), conf.flatten().float())
         return StepResult(loss, {"sup": sup, "unsup": unsup}, PseudoCounts(seen, kept, total))
 
     def after_update(self, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -49,7 +50,7 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     _print(rows, ("name", "title", "parameters", "weights", "licence"), as_json)
 
 
-def _print(rows: list[dict[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
+def _print(rows: Sequence[Mapping[str, object]], columns: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return

@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,9 +145,7 @@ def read_state(path: Path) -> State:
             remedy=f"Convert it to {', '.join(PICKLED)} or .safetensors.",
         )
     try:
-        content: Any = (
-            load_file(path) if suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        content = load_file(path) if suffix == ".safetensors" else _load_tensors(path)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path.name} holds more than tensors; loading it could run a stranger's code, so it was not loaded.",
@@ -160,6 +159,13 @@ def read_state(path: Path) -> State:
     if not state:
         raise WeightsError(f"{path.name} holds no named tensors.", remedy="Is it the right file?")
     return state
+
+
+def _load_tensors(path: Path) -> Any:
+    """What a pickled file holds if that is tensors and plain values, and an UnpicklingError otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # remarks on pickle protocols help no user; the outcome is what counts
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _unwrapped(content: Any) -> Mapping[Any, Any]:

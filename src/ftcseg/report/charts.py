@@ -55,7 +55,9 @@ svg.defs { position: absolute; width: 0; height: 0; }
 .panels figcaption div { display: flex; background: none; justify-content: space-between; gap: .5rem; }
 .values { margin-left: auto; text-align: right; font-variant-numeric: tabular-nums; font-weight: 600; }
 .values span + span { margin-left: .6em; }
-.bars svg { max-width: 21rem; }
+.values span { white-space: nowrap; }
+.roomy figcaption { display: flex; justify-content: space-between; gap: .75rem; font-weight: 600; }
+.bars figcaption { max-width: 17rem; border-bottom: 1px solid var(--line); } .bars svg { max-width: 17rem; }
 """
 )
 """What a page with charts adds to its style sheet."""
@@ -98,7 +100,8 @@ _BAR_WIDTH, _BAR_HEIGHT, _BAR_LABEL, _BAR_GAP, _BAR_NUMBER = 260, 15, 19, 9, 44
 def line_chart(lines: Sequence[Line], values: Sequence[float], form: Form, label: str, size: Size = WIDE) -> str:
     """Lines over steps from 0 on; `values` are the numbers along the value axis, as `ticks` gives them."""
     end = max((x for line in lines for x, _ in line.points), default=1) or 1
-    steps = [step for step in ticks(0, end, size.ticks) if step <= end]
+    steps = [step for step in ticks(0, end, size.ticks) if step <= 1.03 * end]
+    end = max(end, steps[-1])
     low, high = values[0], values[-1]
     floor, right = size.height - size.bottom, size.width - size.right
 
@@ -117,8 +120,9 @@ def line_chart(lines: Sequence[Line], values: Sequence[float], form: Form, label
     for step in steps:
         anchor = "start" if step == 0 else "end" if x_of(step) > right - 14 else "middle"
         parts.append(f'<text x="{x_of(step):.1f}" y="{size.height - 5}" text-anchor="{anchor}">{short(step)}</text>')
-    parts += [_drawn([(x_of(x), None if y is None else y_of(y)) for x, y in ln.points], ln.style) for ln in lines]
     for line in lines:
+        places = [(x_of(x), None if y is None else y_of(y)) for x, y in line.points]
+        parts.append(_drawn(places, line.style, _mark_places(len(places), line.style) if len(lines) > 1 else ()))
         ringed = next((y for x, y in line.points if x == line.ring and y is not None), None)
         if ringed is not None and line.ring is not None:
             circle = f'<circle class="ring" cx="{x_of(line.ring):.1f}" cy="{y_of(ringed):.1f}" r="7"/>'
@@ -130,7 +134,7 @@ def panel(caption: str, chart: str, values: Iterable[tuple[int, str]], mark: str
     """A chart under its caption, then a mark and a value for each run: (style, text)."""
     shown = "".join(f'<span class="s{style}">{escape(text)}</span>' for style, text in values)
     tag = f'<span class="tag">{escape(mark)}</span>' if mark else ""
-    under = f'<div>{tag}<span class="values">{shown}</span></div>' if tag or shown else ""
+    under = f'<div>{tag}<span class="values">{shown}</span></div>'
     return f"<figure><figcaption>{escape(caption)}{under}</figcaption>{chart}</figure>"
 
 
@@ -170,20 +174,20 @@ def hatches() -> str:
 
 def line_legend(names: Sequence[str]) -> str:
     """Which line is which run; nothing where there is only one."""
-    return _legend(names, [_drawn([(2, 9), (21, 9), (40, 9)], style, marks=(1,)) for style in range(len(names))])
+    return _legend(names, [line_key(style) for style in range(len(names))])
 
 
 def bar_legend(names: Sequence[str]) -> str:
     """Which bar is which run; nothing where there is only one."""
     fills = [f"url(#hatch{style})" if style else "currentColor" for style in range(len(names))]
     box = '<rect class="bar" x="1" y="3" width="40" height="12"'
-    return _legend(names, [f'<g class="s{style}">{box} fill="{fill}"/></g>' for style, fill in enumerate(fills)])
+    samples = [f'<g class="s{style}">{box} fill="{fill}"/></g>' for style, fill in enumerate(fills)]
+    return _legend(names, [_sample(sample) for sample in samples])
 
 
 def line_key(style: int) -> str:
     """The sample of one run's line."""
-    sample = _drawn([(2, 9), (21, 9), (40, 9)], style, marks=(1,))
-    return f'<svg class="sample" viewBox="0 0 42 18" aria-hidden="true">{sample}</svg>'
+    return _sample(_drawn([(2, 9), (21, 9), (40, 9)], style, marks=(1,)))
 
 
 def thinned(points: Sequence[Point], limit: int) -> list[Point]:
@@ -223,15 +227,18 @@ def _written(value: float | None, form: Form) -> str:
     return "n/a" if value is None else escape(form(value))
 
 
-def _legend(names: Sequence[str], samples: Sequence[str]) -> str:
+def _sample(drawn: str) -> str:
+    return f'<svg class="sample" viewBox="0 0 42 18" aria-hidden="true">{drawn}</svg>'
+
+
+def _legend(names: Sequence[str], keys: Sequence[str]) -> str:
     if len(names) < 2:
         return ""
-    keys = [f'<svg class="sample" viewBox="0 0 42 18" aria-hidden="true">{sample}</svg>' for sample in samples]
     return f'<ul class="legend">{"".join(f"<li>{k}{escape(n)}</li>" for k, n in zip(keys, names, strict=True))}</ul>'
 
 
-def _drawn(places: Sequence[tuple[float, float | None]], style: int, marks: Sequence[int] | None = None) -> str:
-    """A line through drawn places with its dash and markers; gaps stay open, a lone place is a dot."""
+def _drawn(places: Sequence[tuple[float, float | None]], style: int, marks: Sequence[int]) -> str:
+    """A line through drawn places with its dash, and markers at some; gaps stay open, a lone place is a dot."""
     pieces: list[list[str]] = [[]]
     for x, y in places:
         if y is None:
@@ -240,8 +247,7 @@ def _drawn(places: Sequence[tuple[float, float | None]], style: int, marks: Sequ
             pieces[-1].append(f"{x:.1f} {y:.1f}")
     path = "".join(f"M{'L'.join(piece)}" + ("h0" if len(piece) == 1 else "") for piece in pieces if piece)
     dash = f' stroke-dasharray="{_DASHES[style]}"' if _DASHES[style] else ""
-    chosen = _mark_places(len(places), style) if marks is None else marks
-    shapes = "".join(_marker(style, places[i][0], y) for i in chosen if (y := places[i][1]) is not None)
+    shapes = "".join(_marker(style, places[i][0], y) for i in marks if (y := places[i][1]) is not None)
     return f'<g class="s{style}"><path class="line"{dash} d="{path}"/>{shapes}</g>'
 
 

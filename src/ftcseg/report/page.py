@@ -15,7 +15,8 @@ p.lead { font-size: 1.05rem; }
 table { border-collapse: collapse; min-width: 30rem; }
 th, td { text-align: left; padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th.over { text-align: center; border: 0; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
+th { vertical-align: bottom; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1rem; }
 figure { margin: 0; } figure div { display: flex; gap: 2px; background: #000; }
 figure img { width: 50%; height: auto; object-fit: contain; image-rendering: auto; }

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from ftcseg.report.charts import SMALL, WIDE, Form, Line, Point, line_chart, line_legend, panel, panels, thinned, ticks
+from ftcseg.report.charts import (
+    SMALL,
+    WIDE,
+    Form,
+    Line,
+    Point,
+    line_chart,
+    line_legend,
+    panel,
+    panels,
+    short,
+    thinned,
+    ticks,
+)
 from ftcseg.report.page import figure, folded, note, points, table
 from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, number, numbers
 
@@ -47,7 +60,7 @@ def _scores(runs: Sequence[Run]) -> str:
             charts.append(panel(caption, chart, _last_values(lines, points)))
     if not charts:
         return ""
-    return panels(charts, _WIDTH) + note("Across: steps. A ring marks the best checkpoint.")
+    return panels(charts, _WIDTH, "roomy") + note("Across: steps. A ring marks the best checkpoint.")
 
 
 def _per_class(
@@ -61,7 +74,9 @@ def _per_class(
     names, groups = max(((run.classes, run.groups) for run in runs), key=lambda known: len(known[0]))
     chosen = _shown_classes(runs, len(names))
     logs = [
-        (i, run.pseudo) for i, run in enumerate(runs) if any(read(e, c) is not None for e in run.pseudo for c in chosen)
+        (i, run.pseudo)
+        for i, run in enumerate(runs)
+        if run.learns_unlabeled and any(read(e, c) is not None for e in run.pseudo for c in chosen)
     ]
     rows = [
         [Line(i, thinned([(_step(e), read(e, class_id)) for e in log], _SMALL_POINTS)) for i, log in logs]
@@ -86,28 +101,32 @@ def _shown_classes(runs: Sequence[Run], count: int) -> list[int]:
 
 
 def _losses(runs: Sequence[Run]) -> str:
-    """A panel for each part of the loss, the learning rate and the share kept over all classes."""
-    readers: dict[str, Callable[[Facts], object]] = {}
-    for name in dict.fromkeys(key for run in runs for entry in run.log for key in mapping(entry.get("losses"))):
-        readers[f"loss: {name}"] = lambda entry, name=name: mapping(entry.get("losses")).get(name)  # type: ignore[misc]
-    readers |= {"kept, all classes": lambda entry: entry.get("kept"), "learning rate": lambda entry: entry.get("lr")}
+    """A panel for each part of the loss, the gradient, the learning rates and the share kept over all classes."""
+    logs = [[(_step(entry), _rates(entry)) for entry in run.log] for run in runs]
     cells = []
-    for caption, read in readers.items():
+    for caption in dict.fromkeys(key for log in logs for _, rates in log for key in rates):
         lines = []
-        for place, run in enumerate(runs):
-            line: list[Point] = [(_step(e), number(read(e))) for e in run.log if number(read(e)) is not None]
+        for place, log in enumerate(logs):
+            line: list[Point] = [(step, rates[caption]) for step, rates in log if rates.get(caption) is not None]
             lines += [Line(place, thinned(line, _SMALL_POINTS))] if line else []
-        values = _values(lines)
-        if values:
+        if values := _values(lines):
             chart = line_chart(lines, ticks(min(0, *values), max(values), SMALL.ticks), _plain, caption, SMALL)
             cells.append(panel(caption, chart, _last_values(lines, figure)))
     return panels(cells, _SMALL_WIDTH) if cells else ""
 
 
+def _rates(entry: Facts) -> dict[str, float | None]:
+    """What one line of the log says, by the caption of its panel."""
+    rates = mapping(entry.get("lr")) or {"": entry.get("lr")}
+    found = {f"loss: {name}": number(value) for name, value in mapping(entry.get("losses")).items()}
+    found |= {"gradient norm": number(entry.get("gradient_norm")), "kept, all classes": number(entry.get("kept"))}
+    return found | {f"learning rate {name}".strip(): number(value) for name, value in rates.items()}
+
+
 def _last_thresholds(runs: Sequence[Run]) -> str:
     """What set the thresholds, at the last step of each run that logs it."""
     shown = []
-    for run in runs:
+    for run in filter(lambda run: run.learns_unlabeled, runs):
         entry = next((e for e in reversed(run.pseudo) if numbers(mapping(e.get("facts")).get("tau"))), None)
         if entry is None:
             continue
@@ -138,7 +157,11 @@ def _last_values(lines: Sequence[Line], form: Form) -> list[tuple[int, str]]:
 
 
 def _plain(value: float) -> str:
-    return f"{value:g}"
+    """A number for the narrow room beside an axis: 0.05, 2e-4, 15k."""
+    if 0 < abs(value) < 0.001:
+        mantissa, exponent = f"{value:e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
+    return short(value)
 
 
 def _fixed(value: float) -> str:

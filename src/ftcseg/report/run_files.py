@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class Run:
     results: Facts  # scores.json
     audit: Facts
     pictures: tuple[Facts, ...]
-    log: tuple[Facts, ...]  # metrics.jsonl by step, one entry a step
+    log: tuple[Facts, ...]  # metrics.jsonl by step
     pseudo: tuple[Facts, ...]  # pseudo.jsonl by step
     problems: tuple[str, ...]
 
@@ -72,6 +73,11 @@ class Run:
     def method(self) -> str:
         """The method's name, or "unknown"."""
         return str(self.about.get("method") or self.config.get("method") or "unknown")
+
+    @property
+    def learns_unlabeled(self) -> bool:
+        """Whether there are pseudo-labels to speak of."""
+        return self.method != SUPERVISED
 
     @property
     def split_hash(self) -> str | None:
@@ -107,17 +113,17 @@ class Run:
 
     @property
     def groups(self) -> list[str | None]:
-        """The group of each class id; None where scores.json does not say."""
+        """The group of each class id, listed or by id in scores.json; None where it does not say."""
         told = self.results.get("groups")
-        told = told if isinstance(told, list) else []
-        return [g if g in GROUPS else None for g in (*told, *[None] * len(self.classes))][: len(self.classes)]
+        listed = {str(i): group for i, group in enumerate(told)} if isinstance(told, list) else mapping(told)
+        return [listed.get(str(i)) if listed.get(str(i)) in GROUPS else None for i in range(len(self.classes))]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """All runs, each with a name of its own."""
+    """All runs, each with a name of its own: what somebody called it, its method, its folder, its number."""
     runs = [read_run(folder) for folder in folders]
     names = [run.name for run in runs]
-    named = [replace(r, name=f"{r.name} ({r.folder.name})") if names.count(r.name) > 1 else r for r in runs]
+    named = [replace(r, name=f"{r.name} ({r.folder.resolve().name})") if names.count(r.name) > 1 else r for r in runs]
     again = [run.name for run in named]
     return [replace(r, name=f"{r.name} #{i + 1}") if again.count(r.name) > 1 else r for i, r in enumerate(named)]
 
@@ -133,7 +139,7 @@ def read_run(folder: Path) -> Run:
     method = str(about.get("method") or settings.get("method") or "")
     return Run(
         folder=folder,
-        name=str(about.get("title") or method or folder.resolve().name),
+        name=_name(folder, about, method),
         config=settings,
         why=mapping(config.get("why")),
         split=mapping(_read(folder, "split.json", problems)),
@@ -189,6 +195,12 @@ def flat(nested: Facts, above: str = "") -> dict[str, Any]:
     return found
 
 
+def _name(folder: Path, about: Facts, method: str) -> str:
+    """A title somebody chose; the folder's own name says less than the method's."""
+    title, place = about.get("title"), folder.resolve().name
+    return str(title) if title and title != place else method or place
+
+
 def _score(checkpoint: str, predictor: str, facts: Facts) -> Score:
     return Score(
         checkpoint=checkpoint,
@@ -224,7 +236,7 @@ def _read_steps(folder: Path, name: str, problems: list[str], *, needed: bool = 
     except DataError as error:
         problems.append(str(error))
         return ()
-    steps: dict[int, Facts] = {}
+    steps: dict[tuple[int, str], Facts] = {}
     broken = 0
     for line in filter(str.strip, lines):
         try:
@@ -235,7 +247,17 @@ def _read_steps(folder: Path, name: str, problems: list[str], *, needed: bool = 
         if step is None:
             broken += 1
         else:
-            steps[int(step)] = {**steps.get(int(step), {}), **entry}
+            steps[int(step), str(entry.get("kind", "scores" in entry))] = entry
     if broken:
         problems.append(f"{name}: {broken} of its lines could not be read and are left out.")
-    return tuple(steps[step] for step in sorted(steps))
+    problems += _mishaps(Counter(kind for _, kind in steps))
+    return tuple(steps[key] for key in sorted(steps))
+
+
+def _mishaps(kinds: Mapping[str, int]) -> list[str]:
+    """What the log says went wrong in training."""
+    words = {
+        "skipped": "steps were skipped because something in them was not finite.",
+        "rolled back": "times the run went back to an earlier checkpoint because nothing finite came of it.",
+    }
+    return [f"{kinds[kind]} {text}" for kind, text in words.items() if kinds.get(kind)]

@@ -10,7 +10,7 @@ from ftcseg.errors import DataError, UsageError
 from ftcseg.files import inside, write_text
 from ftcseg.report import charts
 from ftcseg.report.page import figure, folded, lead, note, page, points, section, swatch, table
-from ftcseg.report.pictures import class_colors, file_url
+from ftcseg.report.pictures import IGNORE_COLOR, class_colors, file_url
 from ftcseg.report.run_curves import curves
 from ftcseg.report.run_files import Run, Score, read_runs
 from ftcseg.report.run_tables import STYLE as TABLE_STYLE
@@ -127,7 +127,10 @@ def _every_score(scores: Sequence[tuple[Run, Score]]) -> str:
 
 def _pictures(runs: Sequence[Run]) -> str:
     """The same images of every run: input, truth, then what each run made of them."""
-    kinds = {run.name: [k for k in _OWN if any(entry.get(k) for entry in run.pictures)] for run in runs}
+    kinds = {
+        run.name: [k for k in _OWN if (k != "kept" or run.learns_unlabeled) and any(e.get(k) for e in run.pictures)]
+        for run in runs
+    }
     columns = len(_SHARED) + sum(len(own) for own in kinds.values())
     entries = [{str(entry.get("id")): entry for entry in run.pictures} for run in runs]
     order = dict.fromkeys(key for known in entries for key in known)
@@ -166,7 +169,8 @@ def _color_key(runs: Sequence[Run]) -> str:
         return ""
     colors = class_colors([group == "background" for group in run.groups])
     keys = [f"<span>{swatch(c)}{escape(name)}</span>" for c, name in zip(colors, run.classes, strict=True)]
-    return f'<div class="colors">{"".join(keys)}</div>'
+    dropped = f"<span>{swatch(IGNORE_COLOR)}left out, or nobody knows</span>"
+    return f'<div class="colors">{"".join(keys)}{dropped}</div>'
 
 
 def _class_bars(runs: Sequence[Run]) -> str:
@@ -188,11 +192,11 @@ def _class_bars(runs: Sequence[Run]) -> str:
         chart = charts.bars(rows, high, points, f"IoU of {word.lower()}")
         means = [run.last.groups.get(group) if run.last and group else None for run in runs]
         told = [(i, points(mean)) for i, mean in enumerate(means)] if group else []
-        cells.append(charts.panel("", chart, told, word))
+        cells.append(charts.panel(word, chart, told))
     legend = charts.bar_legend([run.name for run in runs])
-    return charts.hatches() + legend + charts.panels(cells, "14rem", "bars")
+    return charts.hatches() + legend + charts.panels(cells, "14rem", "roomy bars")
 
 
 def _missing(runs: Sequence[Run]) -> list[str]:
     told = [(escape(run.name), escape(problem)) for run in runs for problem in run.problems]
-    return [section("What is missing", table(("run", "what"), told))] if told else []
+    return [section("What is missing or went wrong", table(("run", "what"), told))] if told else []

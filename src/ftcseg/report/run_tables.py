@@ -17,7 +17,7 @@ MAX_CONFUSION = 40
 _MIX_UPS = 5
 _OPR_ROWS = 8
 _RATES = ("accuracy", "filtered", "correct_kept", "raw_accuracy")
-_GROUP_WORDS = {"global": "all pixels", **{group: f"{group} pixels" for group in GROUPS}}
+_GROUP_WORDS = {"global": "all", **{str(g): g if g == "background" else f"{g} classes" for g in GROUPS}}
 _STAGE_FACTS = (("open_gates", "open gates"), ("change", "change %"), ("overlap", "overlap"))
 STYLE = """
 .heat table { min-width: 0; font-size: .8rem; border-collapse: separate; border-spacing: 1px; }
@@ -27,6 +27,7 @@ STYLE = """
 .heat th.row { font-weight: 400; white-space: nowrap; position: sticky; left: 0; background: Canvas; }
 .heat td { min-width: 2.2em; border-radius: 2px; } .heat td.zero { opacity: .35; }
 .heat td.hit { outline: 1px solid currentColor; outline-offset: -1px; font-weight: 600; }
+.sides table { font-size: .9rem; }
 .sides { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
 """
 
@@ -38,7 +39,8 @@ def audit(runs: Sequence[Run]) -> str:
         if not run.audit:
             continue
         kept, raw = number(run.audit.get("kept_miou")), number(run.audit.get("raw_miou"))
-        told = note(f"mIoU of the pseudo-labels: {points(raw)} before the threshold, {points(kept)} of those kept.")
+        images = f" of {run.audit['images']} images" if run.audit.get("images") is not None else ""
+        told = note(f"mIoU of the pseudo-labels{images}: {points(raw)} unfiltered, {points(kept)} of those kept.")
         by_prediction = folded("By what the pixels were called", _rates(run, mapping(run.audit.get("by_prediction"))))
         by_truth = _rates(run, mapping(run.audit.get("by_truth")))
         cells.append(f"<div><h3>{escape(run.name)}</h3>{told}{by_truth}{by_prediction}</div>")
@@ -58,13 +60,13 @@ def _rates(run: Run, side: Facts) -> str:
         _rate_row(_tagged(str(c.get("name")), run.groups, number(c.get("id"))), c)
         for c in mappings(side.get("classes"))
     ]
-    head = ("class", "accuracy", "filtered", "correctly kept", "", "unfiltered accuracy")
-    return table(head, rows, numbers=(1, 2, 3, 5))
+    head = ("class", "accuracy", "filtered", "unfiltered accuracy", "correctly kept", "")
+    return table(head, rows, numbers=range(1, 5))
 
 
 def _rate_row(name: str, facts: Facts) -> tuple[str, ...]:
     accuracy, filtered, kept, raw = (number(facts.get(rate)) for rate in _RATES)
-    return name, points(accuracy), points(filtered), points(kept), bar(kept or 0), points(raw)
+    return name, points(accuracy), points(filtered), points(raw), points(kept), bar(kept or 0)
 
 
 def _tagged(name: str, groups: Sequence[str | None], class_id: float | None) -> str:
@@ -200,8 +202,11 @@ def _value(value: object) -> str:
 def reproduce(runs: Sequence[Run]) -> str:
     """Commands, split, versions, machine and time."""
     commands = "".join(f"<p><code>{escape(_command(run))}</code></p>" for run in runs)
-    rows = [[escape(word), *(escape(value) for value in values)] for word, values in _conditions(runs)]
-    return commands + table(("", *(run.name for run in runs)), rows)
+    known = list(_conditions(runs))
+    alike = [(escape(word), escape(values[0])) for word, values in known if len(set(values)) == 1]
+    unlike = [[escape(word), *map(escape, values)] for word, values in known if len(set(values)) > 1]
+    of_all = table(("", "all runs" if len(runs) > 1 else runs[0].name), alike) if alike else ""
+    return commands + of_all + (table(("", *(run.name for run in runs)), unlike) if unlike else "")
 
 
 def _command(run: Run) -> str:
@@ -232,7 +237,9 @@ def _conditions(runs: Sequence[Run]) -> Iterable[tuple[str, list[str]]]:
         yield word, [told(run.about, key) for run in runs]
     yield "machine", [told(run.about, "machine") for run in runs]
     yield "time", [_duration(number(run.about.get("seconds"))) for run in runs]
-    yield "seconds per step", [_timing(run) for run in runs]
+    yield "images per second, mean", [figure(_mean(_timed(run, "images_per_second"))) for run in runs]
+    yield "memory at most, MB", [figure(max(_timed(run, "resident_mb"), default=None), 5) for run in runs]
+    yield "device memory at most, MB", [figure(max(_timed(run, "device_peak_mb"), default=None), 5) for run in runs]
 
 
 def _duration(seconds: float | None) -> str:
@@ -243,11 +250,11 @@ def _duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
-def _timing(run: Run) -> str:
-    """The mean of each part of a step that was timed."""
-    sums: dict[str, list[float]] = {}
-    for entry in run.log:
-        for part, value in mapping(entry.get("timing")).items():
-            if (seconds := number(value)) is not None:
-                sums.setdefault(str(part), []).append(seconds)
-    return ", ".join(f"{part} {sum(v) / len(v):.3g}" for part, v in sums.items()) or "n/a"
+def _timed(run: Run, what: str) -> list[float]:
+    """One measure of every interval that was timed."""
+    values = (number(mapping(entry.get("timing")).get(what)) for entry in run.log)
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -10,6 +10,8 @@ from ftcseg.report.run_files import SUPERVISED, Run, Score
 SMALL = 1.0
 """Points of mIoU below which one run says little: seeds of the same settings differ by as much and more."""
 
+_SETTLED = (None, "done", "started")  # scores are written once training has ended, a moment before the status
+
 
 def verdict(runs: Sequence[Run]) -> str:
     """The answer: whether unlabelled data helped, or what one run reached, or why nothing can be said."""
@@ -112,11 +114,11 @@ def _caution(runs: Sequence[Run], others: Sequence[tuple[Run, Score]], base: tup
 
 
 def _unfinished(runs: Sequence[Run]) -> list[str]:
-    """Runs that ended before their time; one without a run.json is given the benefit of the doubt."""
+    """Runs that ended before their time."""
     return [
         f"{run.name} is not finished ({run.about['status']}), so that its numbers may still change"
         for run in runs
-        if run.about.get("status") not in (None, "done")
+        if run.about.get("status") not in _SETTLED
     ]
 
 

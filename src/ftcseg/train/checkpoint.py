@@ -138,6 +138,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write, flush, read back and compare; return the file's checksum."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     save_file(plain, path)
+    path.chmod(path.parent.stat().st_mode & 0o666)  # the library keeps its files to their owner; a run is to be shared
     _flush(path)
     with safe_open(path, framework="pt", device="cpu") as file:
         for name, tensor in plain.items():

@@ -74,6 +74,11 @@ class Guard:
         """Times the learning rate, after the roll-backs so far."""
         return LR_CUT**self._roll_backs
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether the last step was a good one: a state in the middle of trouble is nothing to return to."""
+        return self._skips == 0
+
     def remember(self) -> None:
         """Copy the statistics, so that a step that fails leaves no trace in them."""
         self._slots.remember()

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from ftcseg import api
+from ftcseg.cli.audit import audit
+from ftcseg.cli.eval import evaluate
+from ftcseg.cli.predict import predict
+from ftcseg.config.load import as_mapping
+from ftcseg.config.schema import RunConfig
+from ftcseg.data.dataset import open_dataset
+from ftcseg.data.groups import class_groups
+from ftcseg.errors import UsageError
+from ftcseg.files import to_yaml
+from ftcseg.inference import audit_run, evaluate_run, open_source, part_with_masks, same_classes
+from ftcseg.methods.fixmatch import FixMatch
+from ftcseg.nets.build import build_model
+from ftcseg.nets.folder import ModelSpec, save_model
+from ftcseg.nets.segmenter import Segmenter
+from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.params import TeachingParams
+from ftcseg.teaching.thresholds.atc import ATC, ATCParams
+from ftcseg.types import ClassTable
+
+app = typer.Typer()
+app.command("eval")(evaluate)
+app.command("predict")(predict)
+app.command("audit")(audit)
+
+
+def call(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def method(classes: ClassTable, seed: int) -> FixMatch:
+    """A student, a teacher that differs from it, and thresholds that differ by class."""
+    torch.manual_seed(seed)
+    net, _ = build_model("tiny", "fusion", len(classes), in_channels=1, head_features=8)
+    atc = ATC(len(classes), ATCParams(clip=(0.1, 0.9), tau0=0.2))
+    atc.accuracy.copy_(torch.linspace(0, 1, len(classes)))
+    pair = Pair(net, atc, TeachingParams())
+    assert isinstance(pair.teacher.net, Segmenter)
+    torch.nn.init.normal_(pair.teacher.net.head.classifier.weight)
+    return FixMatch(pair)
+
+
+@pytest.fixture(scope="module")
+def run(sonar12: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder as training leaves it: «best» is not «last», and the model is best's teacher."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    data = open_dataset(sonar12)
+    groups = class_groups(data.classes, {c.id: 100 - c.id for c in data.classes})
+    classes = ClassTable(tuple(replace(c, group=groups[c.id]) for c in data.classes))
+    for name, seed in (("last", 1), ("best", 2)):
+        trained = method(classes, seed)
+        (folder / "checkpoints" / name).mkdir(parents=True)
+        state = {key: value.contiguous() for key, value in trained.state_dict().items()}
+        save_file(state, folder / "checkpoints" / name / "model.safetensors")
+    net = trained.pair.teacher.net
+    assert isinstance(net, Segmenter)
+    spec = ModelSpec(
+        encoder="tiny",
+        head="fusion",
+        head_features=8,
+        in_channels=1,
+        classes=classes,
+        mean=net.encoder.mean,
+        std=net.encoder.std,
+        short_side=64,
+    )
+    save_model(folder / "model", net, spec)
+    config = RunConfig(method="fixmatch", thresholds="atc", atc=ATCParams(clip=(0.1, 0.9), tau0=0.2))
+    (folder / "config.yaml").write_text(to_yaml({"dataset": str(sonar12), **as_mapping(config)}))
+    api.split(sonar12, 8, out=folder)
+    return folder
+
+
+# Evaluation
+
+
+def test_eval_json_has_student_and_teacher_of_both_checkpoints(run: Path, sonar12: Path) -> None:
+    found = json.loads(call("eval", run, sonar12, "--json"))
+    assert (found["dataset"], found["part"], found["images"]) == ("sonar12", "test", 2)
+    assert set(found) >= {"miou", "groups", "classes", "pixel_accuracy", "checkpoints", "settings"}
+    assert {name: list(nets) for name, nets in found["checkpoints"].items()} == {
+        "last": ["teacher", "student"],
+        "best": ["teacher", "student"],
+    }
+    best = found["checkpoints"]["best"]["teacher"]
+    assert all(found[key] == best[key] for key in ("miou", "groups", "classes"))
+    scores = {json.dumps(net["classes"]) for nets in found["checkpoints"].values() for net in nets.values()}
+    assert len(scores) == 4  # four networks, four results
+    assert set(found["classes"][0]) >= {"id", "name", "group", "iou", "precision", "recall", "f1", "pixels"}
+    assert found["classes"][0]["group"] == "background"
+    assert set(found["groups"]) == {"background", "head", "middle", "tail"}
+
+
+def test_networks_that_are_the_same_are_asked_once(run: Path, sonar12: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = evaluate_run.__globals__["evaluate"]
+
+    def counted(nets: Any, *args: Any, **options: Any) -> Any:
+        asked.append(len(nets))
+        return real(nets, *args, **options)
+
+    monkeypatch.setitem(evaluate_run.__globals__, "evaluate", counted)
+    evaluate_run(run, sonar12)
+    assert asked == [4]  # not five: the model is best's teacher
+
+
+def test_a_model_folder_has_no_checkpoints(run: Path, sonar12: Path) -> None:
+    found = evaluate_run(run / "model", sonar12, part="train", max_images=3)
+    assert (found["checkpoints"], found["part"], found["images"]) == ({}, "train", 3)
+    with pytest.raises(UsageError, match="no checkpoint «last»"):
+        evaluate_run(run / "model", sonar12, checkpoint="last")
+
+
+def test_one_checkpoint_may_be_chosen(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    found = evaluate_run(run, sonar12, checkpoint="last", window=64, flips=True, scales=(0.5, 1))
+    assert list(found["checkpoints"]) == ["last"]
+    assert found["settings"] == {"window": 64, "flips": True, "scales": [0.5, 1], "short_side": 64}
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints" / "best")
+    assert list(evaluate_run(copy, sonar12)["checkpoints"]) == ["last"]
+    with pytest.raises(UsageError, match="no checkpoint «best»"):
+        evaluate_run(copy, sonar12, checkpoint="best")
+
+
+def test_the_table_and_the_csv_name_every_class(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    shown = call("eval", run, sonar12, "--csv", tmp_path / "scores.csv", "--boundary")
+    names = open_dataset(sonar12).classes.names
+    assert all(name in shown for name in [*names, "mIoU", "mean tail", "calibration error", "last", "student"])
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert len(rows) == 5 * len(names)
+    assert {(row["checkpoint"], row["net"]) for row in rows} == {
+        ("model", "model"),
+        *((c, n) for c in ("last", "best") for n in ("student", "teacher")),
+    }
+    assert any(row["boundary_f1"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--part", "val"], "The val part of sonar12 has no masks to compare with. Parts with masks: train, test."),
+        (["--part", "vall"], "no part called 'vall'"),
+        (["--checkpoint", "lats"], "no checkpoint called 'lats'"),
+        (["--scales", "1;2"], "no scales"),
+        (["--device", "gpu"], "no device called 'gpu'"),
+        (["--window", "0"], "too small"),
+    ],
+)
+def test_options_that_mean_nothing_are_one_sentence(
+    run: Path, sonar12: Path, arguments: Sequence[str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message.replace(".", r"\.")):
+        call("eval", run, sonar12, *arguments)
+
+
+def test_other_classes_cannot_be_compared() -> None:
+    ours = ClassTable.named("background", "bottle", "can")
+    same_classes(ours, ClassTable.named("Background", "bottle ", "CAN"))
+    with pytest.raises(UsageError, match="3 classes, the set has 2"):
+        same_classes(ours, ClassTable.named("background", "bottle"))
+    with pytest.raises(UsageError, match="Class 1 is 'bottle' to the model and 'can' to the set"):
+        same_classes(ours, ClassTable.named("background", "can", "bottle"))
+
+
+def test_val_is_preferred_to_test(sonar12: Path) -> None:
+    data = open_dataset(sonar12)
+    assert part_with_masks(data, None) == "test"
+    moved = [replace(r, part="val") if r.part == "test" else r for r in data.records]
+    assert part_with_masks(replace(data, records=[*data.records, *moved]), None) == "val"
+
+
+def test_what_is_neither_run_nor_model_is_said(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        open_source(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="neither a run nor a model"):
+        open_source(tmp_path)
+    shutil.copy(run / "config.yaml", tmp_path)
+    with pytest.raises(UsageError, match="no model yet"):
+        open_source(tmp_path)
+
+
+# Prediction
+
+
+def test_predict_writes_what_eval_would_have_seen(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    said = call("predict", run, sonar12 / "images" / "test", "--out", tmp_path / "out", "--what", "masks,overlays")
+    assert "2 images predicted" in said
+    names = sorted(p.stem for p in (sonar12 / "images" / "test").iterdir())
+    assert sorted(p.stem for p in (tmp_path / "out" / "masks").iterdir()) == names
+    for path in (sonar12 / "images" / "test").iterdir():
+        with Image.open(path) as image, Image.open(tmp_path / "out" / "masks" / path.name) as mask:
+            assert image.size == mask.size
+    again = call("predict", run / "model", sonar12 / "images" / "test", "--out", tmp_path / "out")
+    assert "2 images predicted" in again  # colours and confidences were missing
+    assert "2 were there already" in call(
+        "predict", run / "model", sonar12 / "images" / "test", "--out", tmp_path / "out"
+    )
+
+
+def test_predict_takes_several_files(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    files = sorted((sonar12 / "images" / "train").iterdir())[:2]
+    call("predict", run, *files, "--out", tmp_path / "out", "--what", "masks")
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 2
+
+
+# Audit
+
+
+def test_audit_json_counts_the_unlabelled_images_of_the_split(run: Path, sonar12: Path) -> None:
+    found = json.loads(call("audit", run, "--json"))
+    assert (found["images"], found["checkpoint"], found["dataset"]) == (2, "last", "sonar12")
+    assert {"by_truth", "by_prediction", "kept_iou", "kept_miou", "raw_miou"} <= set(found)
+    micro = found["by_truth"]["micro"]["global"]
+    assert micro["correct_kept"] == pytest.approx((micro["accuracy"] or 0) * (1 - micro["filtered"]))
+    counted = sum(row["counts"]["pixels"] for row in found["by_truth"]["classes"])
+    assert counted == 2 * 160 * 240
+    # tau = 0.2 - 0.1 (1 - A) with A from 0 to 1, P_u = P_l
+    assert found["thresholds"]["tau"] == pytest.approx(torch.linspace(0.1, 0.2, 8).tolist(), abs=1e-5)
+    assert found != json.loads(call("audit", run, "--json", "--checkpoint", "best"))
+
+
+def test_audit_table(run: Path) -> None:
+    shown = call("audit", run, "--by", "prediction")
+    assert all(word in shown for word in ("correctly kept", "global (micro)", "tail (macro)", "mIoU of pseudo-labels"))
+
+
+def test_audit_of_a_model_or_without_a_set_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the whole run"):
+        audit_run(run / "model")
+    with pytest.raises(UsageError, match="no checkpoint called"):
+        audit_run(run, checkpoint="lats")
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "config.yaml").write_text("method: fixmatch\n")
+    with pytest.raises(UsageError, match="--dataset"):
+        audit_run(copy)
