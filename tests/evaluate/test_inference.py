@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,15 @@ app = typer.Typer()
 app.command("eval")(evaluate)
 app.command("predict")(predict)
 app.command("audit")(audit)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Two threads on two cores that others use too wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def call(*arguments: object) -> str:
@@ -145,8 +154,10 @@ def test_one_checkpoint_may_be_chosen(run: Path, sonar12: Path, tmp_path: Path) 
 def test_the_table_and_the_csv_name_every_class(run: Path, sonar12: Path, tmp_path: Path) -> None:
     shown = call("eval", run, sonar12, "--csv", tmp_path / "scores.csv", "--boundary")
     names = open_dataset(sonar12).classes.names
-    assert all(name in shown for name in [*names, "mIoU", "mean tail", "calibration error", "last", "student"])
-    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    missing = [word for word in (*names, "mIoU", "ECE", "head", "last", "student", "IoU %") if word not in shown]
+    assert not missing
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert len(rows) == 5 * len(names)
     assert {(row["checkpoint"], row["net"]) for row in rows} == {
         ("model", "model"),
@@ -241,7 +252,8 @@ def test_audit_json_counts_the_unlabelled_images_of_the_split(run: Path, sonar12
 
 def test_audit_table(run: Path) -> None:
     shown = call("audit", run, "--by", "prediction")
-    assert all(word in shown for word in ("correctly kept", "global (micro)", "tail (macro)", "mIoU of pseudo-labels"))
+    words = ("correctly", "filtered", "micro", "macro", "global", "mIoU of pseudo-labels")
+    assert not [word for word in words if word not in shown]
 
 
 def test_audit_of_a_model_or_without_a_set_is_one_sentence(run: Path, tmp_path: Path) -> None:

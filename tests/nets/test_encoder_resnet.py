@@ -106,7 +106,7 @@ def spread(encoder: Encoder) -> float:
     ratios: list[Tensor] = []
 
     def compare(norm: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> None:
-        ratios.append((inputs[0].var((0, 2, 3)) / norm.running_var.clamp(min=1e-5)).median())  # type: ignore[operator, union-attr]
+        ratios.append((inputs[0].var((0, 2, 3)) / norm.running_var.clamp(min=1e-5)).median())  # type: ignore[operator]
 
     for module in encoder.eval().modules():
         if isinstance(module, nn.BatchNorm2d):

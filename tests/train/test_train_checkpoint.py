@@ -168,7 +168,16 @@ def test_nothing_is_pickled(trained: Path) -> None:
     assert files == ["chance.safetensors", "model.safetensors", "optim.safetensors", "state.json"]
     state = json.loads((trained / "checkpoints" / "last" / "state.json").read_text())
     assert state["clock"] == {"step": 5, "total": 8, "epoch_steps": 4}
-    assert state["versions"]["torch"] == torch.__version__
+    assert state["made_by"]["torch"] == torch.__version__
+
+
+def test_another_torch_is_told(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    kit = Kit(folder)
+    kit.keeper.restore()
+    assert "torch was" in kit.keeper.note
+    assert "and is 9.9" in kit.keeper.note
 
 
 def test_tied_weights_are_saved_once_and_come_back(tmp_path: Path) -> None:

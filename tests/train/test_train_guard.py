@@ -10,8 +10,8 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
-from toy_training import Accident, Kit, Toy, all_finite, assert_same_run, lines_in, tensors_in
 from torch import Tensor, nn
+from toy_training import Accident, Kit, Toy, all_finite, assert_same_run, lines_in, tensors_in
 
 from ftcseg.train.events import RolledBack, Skipped
 from ftcseg.train.guard import Guard, NotFinite, TrainingError
@@ -179,6 +179,21 @@ def test_a_restart_between_two_skips_forgets_nothing(tmp_path: Path) -> None:
         kit_with(tmp_path / name, accident, total=10).go(lambda stops=stops, name=name: next(stops, name == "stopped"))
     kit_with(tmp_path / "stopped", once(bad_loss, 7, 8), total=10).go()
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
+
+
+def test_a_method_that_is_bad_from_the_start_is_refused(tmp_path: Path) -> None:
+    kit = kit_with(tmp_path, None)
+    kit.method.student.head.bias.data[0] = NAN
+    with pytest.raises(TrainingError, match=r"student\.head\.bias is not finite") as caught:
+        kit.go()
+    assert caught.value.exit_code == 3
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_score_that_is_none_is_never_the_best(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, judge=lambda _method, _clock: {"student": {"miou": NAN}})
+    kit.go()
+    assert not (tmp_path / "checkpoints" / "best").exists()
 
 
 def test_a_mask_born_with_infinities_is_no_accident(tmp_path: Path) -> None:

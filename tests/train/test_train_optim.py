@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_training import Kit, Toy, batch_at, cpu, tensors_in
 from torch import nn
+from toy_training import Kit, Toy, batch_at, cpu, tensors_in
 
 from ftcseg.errors import UsageError
 from ftcseg.train.loop import learn
@@ -63,7 +63,9 @@ def test_vectors_decay_unless_they_are_spared() -> None:
         "head without decay": 0.0,
         "opr": 0.01,
     }
-    assert all(group["weight_decay"] == 0.01 for group in Optim(Grouped(), OptimParams(), cpu())._optimizer.param_groups)
+    assert all(
+        group["weight_decay"] == 0.01 for group in Optim(Grouped(), OptimParams(), cpu())._optimizer.param_groups
+    )
 
 
 def test_a_roll_back_lowers_every_rate() -> None:
@@ -108,7 +110,9 @@ def test_accumulated_batches_move_weights_like_one_big_batch(tmp_path: Path) -> 
 
 def test_the_gradient_is_clipped_as_a_whole() -> None:
     method = Toy(plain=True)
-    optim = Optim(method, OptimParams(kind="sgd", lr=1.0, momentum=0.0, weight_decay=0.0, head_multiplier=1.0, clip=0.01), cpu())
+    optim = Optim(
+        method, OptimParams(kind="sgd", lr=1.0, momentum=0.0, weight_decay=0.0, head_multiplier=1.0, clip=0.01), cpu()
+    )
     before = [p.clone() for p in method.student.parameters()]
     learn(method, [batch_at(0)], optim, Clock(total=10))
     assert float(optim.collect()) > 0.01

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ftcseg.errors import UsageError
 from ftcseg.train import lock
 from ftcseg.train.lock import RunInUse, RunLock
-from ftcseg.train.signals import Stop, ignore_in_worker
+from ftcseg.train.signals import Interrupted, Stop, ignore_in_worker
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -45,6 +46,8 @@ def test_a_signal_asks_and_does_not_kill(number: signal.Signals, code: int) -> N
         assert stop.exit_code == 0
         signal.raise_signal(number)
         assert stop.asked
+        with pytest.raises(Interrupted):
+            stop.interrupt()
         assert stop()
         assert stop.exit_code == code
         signal.raise_signal(number)  # a launcher forwards what the group has got already: one call, not two
@@ -120,10 +123,17 @@ def test_outside_the_main_thread_only_the_program_can_ask() -> None:
 
 
 def test_processes_agree_on_the_highest_signal() -> None:
-    stop = Stop(agree=lambda number: max(number, signal.SIGTERM))  # another process was asked
+    stop = Stop(lambda number: max(number, signal.SIGTERM), processes=2)  # the other one was asked
     assert not stop.asked
     assert stop()
+    stop.interrupt()  # an evaluation is ended by all or by none
     assert stop.exit_code == 143
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be used"), RunLock(tmp_path / "file" / "run"):
+        pass
 
 
 HOLD = """

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from toy_training import Kit, Toy, after, batch_at
 from torch import Tensor
+from toy_training import Kit, Toy, after, batch_at
 
 from ftcseg.train.events import Skipped, StepDone
 from ftcseg.train.guard import TrainingError

@@ -87,7 +87,9 @@ class Toy(Method):
     def after_update(self, clock: Clock) -> None:
         decay = min(1 - 1 / (clock.step + 1), 0.9)
         with torch.no_grad():
-            for ours, theirs in zip(self.teacher.state_dict().values(), self.student.state_dict().values(), strict=True):
+            for ours, theirs in zip(
+                self.teacher.state_dict().values(), self.student.state_dict().values(), strict=True
+            ):
                 if ours.is_floating_point():
                     ours.lerp_(theirs, 1 - decay)
 
@@ -121,7 +123,10 @@ def judge(method: Method, clock: Clock) -> dict[str, dict[str, Any]]:
     """Scores that depend on the weights, and on chance: a resumed run must draw on."""
     with torch.no_grad():
         return {
-            name: {"miou": float(torch.tanh(net.head.weight.abs().sum() / 9)) + float(torch.rand(())) * 1e-3, "rare": None}
+            name: {
+                "miou": float(torch.tanh(net.head.weight.abs().sum() / 9)) + float(torch.rand(())) * 1e-3,
+                "rare": None,
+            }
             for name, net in method.predictors().items()
         }
 
@@ -160,9 +165,7 @@ class Kit:
     def go(self, stop: Callable[[], bool] = lambda: False) -> Clock:
         """Start, or go on."""
         clock = self.keeper.restore() or Clock(total=self.total, epoch_steps=4)
-        return run(
-            self.method, self.stream, self.optim, self.keeper, self.guard, self.journal, clock, self.judge, stop
-        )
+        return run(self.method, self.stream, self.optim, self.keeper, self.guard, self.journal, clock, self.judge, stop)
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.events]

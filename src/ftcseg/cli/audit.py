@@ -11,7 +11,7 @@ import typer
 from ftcseg.cli.show import bar, console, progress_bar
 
 _RATES = ("accuracy", "filtered", "correct_kept")
-_HEADINGS = ("accuracy %", "filtered %", "correctly kept %")
+_HEADINGS = ("accuracy\n%", "filtered\n%", "correctly\nkept %")
 _GROUPS = ("background", "head", "middle", "tail", "global")
 
 
@@ -65,19 +65,19 @@ def print_audit(found: dict[str, Any], by: str) -> None:
     counted = found[f"by_{by}"]
     tau = found["thresholds"].get("tau", [])
     table = Table(box=None, pad_edge=False)
-    for name in ("class", "threshold", *_HEADINGS, "", "kept IoU %"):
-        table.add_column(name, justify="left" if name in ("class", "") else "right")
+    for name in ("class", "threshold", *_HEADINGS, "", "IoU of\nkept %"):
+        table.add_column(name, justify="left" if name in ("class", "") else "right", no_wrap=True)
     for row in counted["classes"]:
         level = f"{tau[row['id']]:.3f}" if row["id"] < len(tau) else ""
         iou = _percent(found["kept_iou"]["classes"][row["id"]])
         table.add_row(escape(row["name"]), level, *_cells(row), iou)
-    table.add_section()
+    table.add_row()
     for way in ("micro", "macro"):
         for group in _GROUPS:
             row = counted[way][group]
             if row["filtered"] is not None:
                 iou = _percent(found["kept_iou"]["groups"][group])
-                table.add_row(f"{group} ({way})", "", *_cells(row), iou)
+                table.add_row(group, way, *_cells(row), iou)
     out = console()
     head = f"[bold]{escape(found['run'])}[/] {found['checkpoint']} teacher on {found['images']} unlabelled images"
     out.print(f"{head} of {escape(found['dataset'])}, by {by}", soft_wrap=True)

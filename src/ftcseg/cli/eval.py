@@ -15,6 +15,7 @@ from ftcseg.cli.show import bar, console, progress_bar
 
 _COLUMNS = ("checkpoint", "net", "class", "group", "pixels", "iou", "precision", "recall", "f1", "boundary_f1")
 _GROUPS = ("background", "head", "middle", "tail")
+_BAR = 8  # four more columns must fit beside it
 
 
 def evaluate(
@@ -97,26 +98,38 @@ def print_scores(found: dict[str, Any]) -> None:
 
     others = [(f"{checkpoint}\n{net}", row) for checkpoint, net, row in _rows(found) if checkpoint != "model"]
     table = Table(box=None, pad_edge=False)
-    for name in ("class", "group", "pixels"):
-        table.add_column(name, justify="right" if name == "pixels" else "left")
-    table.add_column("IoU %", justify="right")
-    table.add_column("")
-    for name, _ in others:
-        table.add_column(name, justify="right")
+    for name in ("class", "group", "pixels", "IoU %", "", *(name for name, _ in others)):
+        table.add_column(name, justify="left" if name in ("class", "group", "") else "right", no_wrap=True)
     for i, score in enumerate(found["classes"]):
-        cells = [escape(score["name"]), score["group"] or "", f"{score['pixels']:,}", _percent(score["iou"])]
-        table.add_row(*cells, bar(score["iou"] or 0), *(_percent(row["classes"][i]["iou"]) for _, row in others))
-    table.add_section()
+        cells = [escape(score["name"]), _group(score["group"]), _short(score["pixels"]), _percent(score["iou"])]
+        table.add_row(*cells, _bar(score["iou"]), *(_percent(row["classes"][i]["iou"]) for _, row in others))
+    table.add_row()
     for group in _GROUPS:
-        if found["groups"].get(group) is not None:
-            mean = found["groups"][group]
-            table.add_row(f"mean {group}", "", "", _percent(mean), bar(mean), *_each(others, "groups", group))
-    for key, name in (("miou", "[bold]mIoU[/]"), ("pixel_accuracy", "pixel accuracy"), ("ece", "calibration error")):
+        mean = found["groups"].get(group)
+        if mean is not None and group != "background":
+            table.add_row("mean", group, "", _percent(mean), _bar(mean), *_each(others, "groups", group))
+    for key, name in (("miou", "[bold]mIoU[/]"), ("pixel_accuracy", "accuracy"), ("ece", "ECE")):
         if found[key] is not None:
-            table.add_row(name, "", "", _percent(found[key]), bar(found[key]), *_each(others, key))
+            table.add_row(name, "", "", _percent(found[key]), _bar(found[key]), *_each(others, key))
     out = console()
     out.print(f"[bold]{escape(found['dataset'])}[/] {found['part']}, {found['images']} images", soft_wrap=True)
     out.print(table)
+
+
+def _group(name: str | None) -> str:
+    return "" if name in (None, "background") else str(name)
+
+
+def _bar(value: float | None) -> str:
+    return bar(value or 0, _BAR)
+
+
+def _short(count: int) -> str:
+    """76131 as 76k: how much there is to judge by, not an exact number."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size:
+            return f"{count / size:.0f}{unit}" if count >= 10 * size else f"{count / size:.1f}{unit}"
+    return str(count)
 
 
 def _each(others: list[tuple[str, dict[str, Any]]], *path: str) -> Iterator[str]:

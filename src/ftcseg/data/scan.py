@@ -142,12 +142,12 @@ def _examine_image(root: Path, name: str, max_pixels: int) -> ImageFacts:
 
 def _thumbnail(pixels: Pixels) -> bytes:
     grey = pixels.mean(axis=2, dtype=np.float64) if pixels.shape[2] > 1 else pixels[:, :, 0]
-    largest = max(abs(float(pixels.min())), abs(float(pixels.max())), 1.0)  # float images may hold anything finite
+    largest = max(abs(float(pixels.min())), abs(float(pixels.max()))) or 1.0  # float images may hold anything finite
     small = np.asarray(
         Image.fromarray((grey / largest).astype(np.float32)).resize((THUMB, THUMB), Image.Resampling.BOX)
     )
     low, high = float(small.min()), float(small.max())
-    return ((small - low) * (255 / max(high - low, 1e-6 / largest))).clip(0, 255).astype(np.uint8).tobytes()
+    return ((small - low) * (255 / max(high - low, 1e-6))).clip(0, 255).astype(np.uint8).tobytes()
 
 
 def _examine_mask(root: Path, ref: MaskRef, image: Header | None, max_pixels: int) -> MaskFacts:

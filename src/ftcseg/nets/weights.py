@@ -109,9 +109,18 @@ def load_weights(module: nn.Module, source: str | Path, key_map: KeyMap) -> Weig
     state, elsewhere = _own_part(read_state(find_weights(source)), wanted, key_map)
     _join(state, wanted, key_map)
     reshaped = _reshape(state, wanted, key_map)
-    unexpected = [key for key in state if key not in wanted]
     missing = [key for key in wanted if key not in state and not key.endswith(COUNTER)]
-    _require_fit(source, state, wanted, key_map)
+    unexpected = [key for key in state if key not in wanted]
+    _require_fit(
+        source,
+        missing=[key for key in missing if key not in key_map.optional],
+        unknown=[key for key in unexpected if not key_map.ignores(key)],
+        misshapen=[
+            f"{key} {tuple(state[key].shape)} instead of {tuple(tensor.shape)}"
+            for key, tensor in wanted.items()
+            if key in state and state[key].shape != tensor.shape
+        ],
+    )
     _require_finite(source, state)
     # Half precision is how files are kept small; copying into our tensors brings back their own precision.
     module.load_state_dict({key: tensor for key, tensor in state.items() if key in wanted}, strict=False)
@@ -216,14 +225,7 @@ def _reshape(state: State, wanted: Mapping[str, Tensor], key_map: KeyMap) -> lis
     return reshaped
 
 
-def _require_fit(source: str | Path, state: State, wanted: Mapping[str, Tensor], key_map: KeyMap) -> None:
-    missing = [k for k in wanted if k not in state and not k.endswith(COUNTER) and k not in key_map.optional]
-    unknown = [k for k in state if k not in wanted and not key_map.ignores(k)]
-    misshapen = [
-        f"{k} {tuple(state[k].shape)} instead of {tuple(wanted[k].shape)}"
-        for k in wanted
-        if k in state and state[k].shape != wanted[k].shape
-    ]
+def _require_fit(source: str | Path, *, missing: list[str], unknown: list[str], misshapen: list[str]) -> None:
     problems = [
         f"{len(keys)} {what} ({_some(keys)})"
         for what, keys in (("missing", missing), ("unknown", unknown), ("of another shape", misshapen))

@@ -56,9 +56,10 @@ def visible(pixels: Pixels) -> NDArray[np.uint8]:
     if shown.dtype == np.uint8:
         plain: NDArray[np.uint8] = np.ascontiguousarray(shown)
         return plain
-    shown = np.nan_to_num(shown)  # doctor reports what is no number; the picture shows it black
+    # Doctor reports what is no number; here it is black.
+    shown = np.nan_to_num(shown.astype(np.float64), posinf=0, neginf=0)
     low, high = np.percentile(shown, (_LOW, _HIGH))
-    unit = (shown.astype(np.float32) - low) / max(float(high - low), 1e-6)
+    unit = (shown - low) / (high - low if high > low else 1)
     stretched: NDArray[np.uint8] = (np.clip(unit, 0, 1) * 255).astype(np.uint8)
     return stretched
 

@@ -37,13 +37,13 @@ class TrainingError(FtcsegError):
         super().__init__(what)
 
 
-class NotFinite(Exception):
+class NotFinite(TrainingError):
     """`what` holds a number that is none; `moved` says whether weights had already been touched when it was found."""
 
     def __init__(self, what: str, *, moved: bool) -> None:
         self.what = what
         self.moved = moved
-        super().__init__(f"not finite: {what}")
+        super().__init__(f"{what} is not finite, so nothing is saved. The checkpoints on disk are whole.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ writes is the line the uninterrupted run would have written.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -86,7 +85,7 @@ class Journal:
             norm=norm,
             kept=sum(pseudo.kept) / max(1, sum(pseudo.seen)) if pseudo else None,
             pseudo=pseudo,
-            facts={name: plain(value) for name, value in self._facts().items()},
+            facts={name: value.detach().tolist() for name, value in self._facts().items()},
             skipped=total["skipped"],
             unreadable=tuple(total["unreadable"]),
             timing=self._timing(),
@@ -147,17 +146,6 @@ class _Sums:
             self._pseudo[name] = torch.tensor(values, dtype=dtype, device=self._device)
         self.skipped = state["skipped"]
         self.unreadable = list(state["unreadable"])
-
-
-def plain(value: Tensor) -> Any:
-    """A tensor as a number or nested lists of numbers; None where a number is none, which JSON cannot say."""
-    return _without_nan(value.detach().tolist())
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _added(sums: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ last evaluation; it is what a roll-back returns to, and what a damaged `last` is
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -56,7 +57,7 @@ class Keeper:
     """Knows all that must survive, and keeps it in a run folder. Every process calls it; the first one writes."""
 
     note: str = ""
-    """What had to be mended when the run was restored."""
+    """What the user should know about how the run was restored."""
 
     def __init__(
         self, run: Path, method: nn.Module, optim: Optim, guard: Guard, journal: Survivor, params: KeeperParams
@@ -68,7 +69,7 @@ class Keeper:
         self._optim = optim
         self._guard = guard
         self._journal = journal
-        self._best: dict[str, Any] = {"score": None, "step": None, "metric": params.metric}
+        self._best: dict[str, Any] = {"metric": params.metric, "score": None, "step": None}
         self._judged = 0  # the step of the last evaluation
         self._saved: int | None = None  # the step in `last`
 
@@ -94,7 +95,9 @@ class Keeper:
         """Note an evaluation; True where no earlier one was better."""
         self._judged = clock.step
         value = next(iter(scores.values()), {}).get(self.params.metric)
-        if value is None or (self._best["score"] is not None and value <= self._best["score"]):
+        if value is None or not math.isfinite(value):
+            return False
+        if self._best["score"] is not None and value <= self._best["score"]:
             return False
         self._best |= {"score": float(value), "step": clock.step}
         return True
@@ -126,15 +129,17 @@ class Keeper:
         """Put everything back as the newest whole checkpoint has it; None in a folder without any."""
         if not any(checkpoint.exists(self.folder, name) for name in ("last", "last_good")):
             return None
+        damage = ""
         try:
             found = checkpoint.read(self.folder, "last")
         except CheckpointError as error:
             found = checkpoint.read(self.folder, "last_good")
-            self.note = f"{error} The run goes on from last_good, step {found.state['clock']['step']}."
+            damage = f"{error} The run goes on from last_good, step {found.state['clock']['step']}."
         self._refuse_strangers(found)
         clock = self._load(found)
         self._guard.load(found.state["guard"])
-        self._saved = clock.step if not self.note else -1
+        self._saved = -1 if damage else clock.step
+        self.note = f"{damage} {self._changes_since(found)}".strip()
         return clock
 
     def roll_back(self) -> Clock:
@@ -153,9 +158,22 @@ class Keeper:
             "guard": self._guard.state(),
             "journal": self._journal.state(),
             "identity": dict(self.params.identity),
-            "processes": self._machine.world,
-            "versions": {"ftcseg": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "made_by": self._maker(),
         }
+
+    def _maker(self) -> dict[str, str]:
+        return {
+            "ftcseg": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": self._machine.device.type,
+            "processes": str(self._machine.world),
+        }
+
+    def _changes_since(self, found: Checkpoint) -> str:
+        theirs, ours = found.state["made_by"], self._maker()
+        changes = [f"{key} was {theirs[key]} and is {ours[key]}" for key in ours if theirs[key] != ours[key]]
+        return f"Numbers may differ in their last digits: {', '.join(changes)}." if changes else ""
 
     def _load(self, found: Checkpoint) -> Clock:
         state = found.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ def _step_of(line: bytes) -> float:
 def _append(path: Path, line: Mapping[str, Any]) -> None:
     try:
         with path.open("ab") as file:
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            file.write(json.dumps(_sayable(line), ensure_ascii=False, allow_nan=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())  # on disk before the checkpoint that counts on it
     except OSError as error:
@@ -88,6 +89,17 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
             f"{path} could not be written: {error.strerror}. Check that the folder may be written and that its "
             f"disk has room, then resume the run."
         ) from error
+
+
+def _sayable(value: Any) -> Any:
+    """The value in JSON's words, which has none for nan and infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): _sayable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sayable(item) for item in value]
+    if hasattr(value, "tolist"):  # of NumPy or torch
+        return _sayable(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _training_line(event: IntervalDone) -> dict[str, Any]:

@@ -42,9 +42,14 @@ class RunLock:
         self._claimed = False
 
     def __enter__(self) -> RunLock:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._lock():
-            self._claim()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self._lock():
+                self._claim()
+        except OSError as error:
+            raise UsageError(
+                f"The run folder {self.folder} cannot be used: {error.strerror}. Choose one that may be written."
+            ) from error
         return self
 
     def __exit__(

@@ -29,14 +29,15 @@ class Interrupted(Exception):
 class Stop:
     """`with Stop() as stop: run(..., stop)`, then `sys.exit(stop.exit_code)`.
 
-    `stop()` is asked once per step by every process of a run and answers the same everywhere; `stop.asked` looks at
-    this process alone and may be asked anywhere, say for each image of an evaluation.
+    `stop()` is asked once per step by every process of a run and answers the same everywhere. `stop.interrupt()` is for
+    long work within a step, say each image of an evaluation.
     """
 
-    def __init__(self, agree: Callable[[int], int] | None = None) -> None:
-        """`agree` is the highest of all processes' numbers: `Machine.highest`."""
+    def __init__(self, agree: Callable[[int], int] | None = None, processes: int = 1) -> None:
+        """`agree` is the highest of all processes' numbers: `Stop(machine.highest, machine.world)`."""
         self.signal = 0
         self._agree = agree or (lambda number: number)
+        self._processes = processes
         self._owner = os.getpid()
         self._first = 0.0
         self._before: dict[int, Any] = {}
@@ -55,6 +56,11 @@ class Stop:
     def exit_code(self) -> int:
         """What the process should exit with: 0, or 128 plus the signal's number."""
         return 128 + self.signal if self.signal else 0
+
+    def interrupt(self) -> None:
+        """Raise Interrupted where this process was told to stop; never among several, which must leave together."""
+        if self.signal and self._processes == 1:
+            raise Interrupted
 
     def ask(self, number: int = signal.SIGTERM) -> None:
         """Ask for a stop from the program itself, as the signal would."""

@@ -24,17 +24,15 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ftcseg.data.annotated import unlisted
 from ftcseg.data.files_found import (
-    IMAGE_SUFFIXES,
     PART_NAMES,
-    UNLABELLED_NAMES,
     Listed,
     Tally,
     class_table,
     found,
     is_background,
     tell_missing,
-    walk,
 )
 from ftcseg.data.shapes import (
     Points,
@@ -129,7 +127,7 @@ def records(root: Path) -> Found:
                 seen.add(record.image)
                 result.append(record)
     _tell_boxes(root, stamps, tally)
-    result += _unlisted(root, seen, tally)
+    result += unlisted(root, seen, tally)
     answer = found(LAYOUT, root, result, tally)
     return replace(answer, classes=classes, coding=drawn_coding(classes))
 
@@ -366,22 +364,6 @@ def _find(name: str, folders: list[str], listed: Listed) -> str | None:
             folders.insert(0, folders.pop(i))  # where one was, the others are: a miss costs much more than a hit
             return path
     return None
-
-
-def _unlisted(root: Path, seen: set[str], tally: Tally) -> list[Record]:
-    """Images that no file lists but that lie beside listed ones, or in a folder called unlabeled."""
-    folders = {image.rpartition("/")[0] for image in seen}
-    extra = []
-    for image in walk(root, "", IMAGE_SUFFIXES, tally):
-        folder = image.rpartition("/")[0]
-        is_pile = not UNLABELLED_NAMES.isdisjoint(re.split(r"[^a-z]+", folder.lower()))
-        if image not in seen and (folder in folders or is_pile):
-            extra.append(Record(image, None, "train" if is_pile else _part(folder)))
-    if extra:
-        detail = "Images that are not listed but lie beside listed ones are taken as unlabelled."
-        remedy = "Nothing to do; move them away if they are not meant."
-        tally.add(Finding("unlisted-image", extra[0].image, detail, remedy, len(extra), "note"))
-    return extra
 
 
 def _tell_boxes(root: Path, stamps: tuple[Stamp, ...], tally: Tally) -> None:

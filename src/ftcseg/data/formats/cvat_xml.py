@@ -23,6 +23,7 @@ import numpy as np
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
+from ftcseg.data.annotated import unlisted
 from ftcseg.data.files_found import (
     IMAGE_SUFFIXES,
     PART_NAMES,
@@ -35,7 +36,6 @@ from ftcseg.data.files_found import (
     is_background,
     suffix,
     tell_missing,
-    walk,
 )
 from ftcseg.data.shapes import (
     blamed_on,
@@ -106,7 +106,7 @@ def records(root: Path) -> Found:
                 part = PART_NAMES.get(image.subset.casefold(), "train")
                 result[path] = Record(path, Shapes(LAYOUT, name, image.name) if image.shapes else None, part)
         _tell(file, name, tally)
-    images = [*result.values(), *_unlisted(root, result, tally)]
+    images = [*result.values(), *unlisted(root, result, tally)]
     return replace(found(LAYOUT, root, images, tally), classes=classes, coding=drawn_coding(classes))
 
 
@@ -241,22 +241,6 @@ def _find(image: _Image, folders: list[str], listed: Listed) -> str | None:
                 folders.insert(0, folders.pop(i))  # where one was, the others are: a miss costs much more than a hit
                 return path
     return None
-
-
-def _unlisted(root: Path, listed: Mapping[str, Record], tally: Tally) -> list[Record]:
-    """Images that lie beside listed ones without being listed themselves."""
-    folders = {path.rpartition("/")[0] for path in listed}
-    extra = []
-    for image in walk(root, "", IMAGE_SUFFIXES, tally):
-        folder = image.rpartition("/")[0]
-        if image not in listed and folder in folders:
-            names = [name for name in folder.casefold().split("/") if name in PART_NAMES]
-            extra.append(Record(image, None, PART_NAMES[names[0]] if names else "train"))
-    if extra:
-        detail = "Images that are not listed but lie beside listed ones are taken as unlabelled."
-        remedy = "Nothing to do; move them away if they are not meant."
-        tally.add(Finding("unlisted-image", extra[0].image, detail, remedy, len(extra), "note"))
-    return extra
 
 
 def _tell(file: _File, name: str, tally: Tally) -> None:

@@ -26,17 +26,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
+from ftcseg.data.annotated import classes_by_name
 from ftcseg.data.files_found import (
     IMAGE_SUFFIXES,
     PART_NAMES,
     UNLABELLED_NAMES,
     VOID_NAMES,
     Tally,
-    class_table,
     files_in,
     found,
     is_background,
-    listed_classes,
     stem,
     subfolders,
     tell_missing,
@@ -47,7 +46,7 @@ from ftcseg.data.files_found import (
 from ftcseg.data.shapes import Points, blamed_on, box_points, drawn_coding, fill_circle, fill_polygon
 from ftcseg.errors import DataError, LayoutError, MaskError
 from ftcseg.files import inside, read_json
-from ftcseg.types import IGNORE, ClassTable, Finding, Found, Labels, Part, Record, Shapes
+from ftcseg.types import IGNORE, Finding, Found, Labels, Part, Record, Shapes
 
 LAYOUT = "labelme"
 GLANCE, MANY = 3, 200  # json files of a folder, and folders, that can_read looks at
@@ -69,7 +68,7 @@ def records(root: Path) -> Found:
     images = walk(root, "", IMAGE_SUFFIXES, tally)
     labels: set[str] = set()
     owners = _owners(root, images, labels, tally)
-    classes = _classes(root, labels, tally)
+    classes = classes_by_name(root, labels, tally)
     key = "\n".join(classes.names)  # one string for all records: whoever draws one mask need not read all files
     listed = []
     for image in images:
@@ -169,23 +168,6 @@ def _note_labels(shapes: list[_Shape], name: str, labels: set[str], tally: Tally
         detail = "Lines and points have no area; they are left out."
         tally.add(Finding("shape-ignored", name, detail, "Draw polygons where pixels are meant.", without_area))
     labels.update(str(item["label"]) for item in shapes if "label" in item and _kind(item) not in _NO_AREA)
-
-
-def _classes(root: Path, labels: set[str], tally: Tally) -> ClassTable:
-    met = sorted(label for label in labels if not _is_special(label))
-    listed = listed_classes(root, tally)
-    names = met if listed is None else [name for name in listed.names if not _is_special(name)]
-    if strangers := [label for label in met if label not in names]:
-        raise LayoutError(
-            f"The label {strangers[0]!r} is used, but the list of class names does not contain it.",
-            remedy=f"Add it to the list ({', '.join(names[:10])}), or correct the label.",
-            kind="unknown-value",
-        )
-    return class_table(dict(enumerate(["background", *names])), "the labels")
-
-
-def _is_special(label: str) -> bool:
-    return is_background(label) or label.casefold() in VOID_NAMES
 
 
 # ---------------------------------------------------------------- drawing

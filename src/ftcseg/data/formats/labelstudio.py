@@ -23,20 +23,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
+from ftcseg.data.annotated import classes_by_name, unlisted
 from ftcseg.data.files_found import (
     IMAGE_SUFFIXES,
-    PART_NAMES,
     VOID_NAMES,
     Listed,
     Tally,
-    class_table,
     files_in,
     found,
     is_background,
-    listed_classes,
     suffix,
     tell_missing,
-    walk,
     with_listed_parts,
 )
 from ftcseg.data.shapes import (
@@ -107,7 +104,7 @@ def records(root: Path) -> Found:
             ref = None if task.regions is None else Shapes(LAYOUT, name, f"{task.id}\n{key_of_classes}")
             result[path] = Record(path, ref)
         _tell(_parsed(stamp), name, tally)
-    images = with_listed_parts(root, [*result.values(), *_unlisted(root, result, tally)], tally)
+    images = with_listed_parts(root, [*result.values(), *unlisted(root, result, tally)], tally)
     return replace(found(LAYOUT, root, images, tally), classes=classes, coding=drawn_coding(classes))
 
 
@@ -203,20 +200,7 @@ def _regions(results: Any) -> Iterator[_Drawn]:
 
 def _classes(root: Path, stamps: tuple[_Stamp, ...], tally: Tally) -> ClassTable:
     regions = (r for stamp in stamps for task in _parsed(stamp).values() for r in task.regions or ())
-    met = sorted({r.label for r in regions if r.label and not _is_special(r.label)})
-    listed = listed_classes(root, tally)
-    names = met if listed is None else [name for name in listed.names if not _is_special(name)]
-    if strangers := [label for label in met if label not in names]:
-        raise LayoutError(
-            f"The label {strangers[0]!r} is used, but the list of class names does not contain it.",
-            remedy=f"Add it to the list ({', '.join(names[:10])}), or correct the label.",
-            kind="unknown-value",
-        )
-    return class_table(dict(enumerate(["background", *names])), "the labels")
-
-
-def _is_special(label: str) -> bool:
-    return is_background(label) or label.casefold() in VOID_NAMES
+    return classes_by_name(root, {r.label for r in regions}, tally)
 
 
 def _names(url: str) -> list[str]:
@@ -234,22 +218,6 @@ def _names(url: str) -> list[str]:
 def _find(url: str, listed: Listed) -> str | None:
     tries = (folder + name for name in _names(url) if name for folder in ("", "images/", "data/"))
     return next((path for name in tries if (path := listed.find_safe(name)) is not None), None)
-
-
-def _unlisted(root: Path, listed: Mapping[str, Record], tally: Tally) -> list[Record]:
-    """Images that lie beside listed ones without being listed themselves."""
-    folders = {path.rpartition("/")[0] for path in listed}
-    extra = []
-    for image in walk(root, "", IMAGE_SUFFIXES, tally):
-        folder = image.rpartition("/")[0]
-        if image not in listed and folder in folders:
-            names = [name for name in folder.casefold().split("/") if name in PART_NAMES]
-            extra.append(Record(image, None, PART_NAMES[names[0]] if names else "train"))
-    if extra:
-        detail = "Images that are not listed but lie beside listed ones are taken as unlabelled."
-        remedy = "Nothing to do; move them away if they are not meant."
-        tally.add(Finding("unlisted-image", extra[0].image, detail, remedy, len(extra), "note"))
-    return extra
 
 
 def _tell(tasks: Mapping[str, _Task], name: str, tally: Tally) -> None:

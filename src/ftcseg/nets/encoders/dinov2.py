@@ -68,7 +68,7 @@ class Embed(nn.Module):
         patches = self.proj(images)
         positions = grid_positions(self.pos_embed, patches.shape[-2], patches.shape[-1])
         tokens = patches.flatten(2).transpose(1, 2)
-        return torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1) + positions
+        return torch.cat((self.cls_token.expand(tokens.shape[0], -1, -1), tokens), dim=1) + positions
 
 
 def grid_positions(positions: Tensor, height: int, width: int) -> Tensor:
