@@ -73,8 +73,16 @@ def doctor(
     examination = examine_set(path, root=_path(root), max_pixels=max_pixels, workers=workers, progress=progress)
     if write is not None:
         _refuse_no_classes(examination)
-        describe.save(examination.description, Path(write))
+        _write_description(examination.description, Path(write))
     return examination
+
+
+def _write_description(description: Description, path: Path) -> None:
+    """Write dataset.yaml; one that somebody has changed is not overwritten."""
+    text = describe.as_text(description, path.parent)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise UsageError(f"{path} exists and says something else. Remove it, or write to another file.")
+    files.write_text(path, text)
 
 
 def dataset_page(found: Examination, out: str | Path, pictures: int = 12) -> Path:

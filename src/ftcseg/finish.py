@@ -27,6 +27,7 @@ from ftcseg.train import checkpoint
 from ftcseg.train.keeper import FOLDER
 from ftcseg.types import IGNORE, Group, PseudoLabels, Sample
 
+SCORES, AUDIT, PICTURE_INDEX = "scores.json", "audit.json", "pictures/index.json"
 PICTURES = 6
 """Images shown in the report: for each class from the rarest, the evaluated image that shows most of it."""
 _LOOKED_AT = 200  # evaluated images among which those are found
@@ -45,17 +46,21 @@ class RunData(Protocol):
 
 def finish(
     run: Path, config: RunConfig, network: Network, method: Method, data: RunData, *, stop: Callable[[], bool]
-) -> None:
-    """Write everything a user looks at; what was asked to stop half way is written by the next --resume."""
+) -> bool:
+    """Write everything a user looks at and is not there yet; False where it was asked to stop half way."""
     method.eval()
     name, net = next(iter(method.predictors().items()))
     save_model(run / "model", cast("Segmenter", net), network.spec)
-    results = _score_checkpoints(run, config, network, method, data, stop)
-    if results is None:
-        return
-    write_json(run / "scores.json", {**results, "predictor": name})
-    _audit(run, config, network, method, data, stop)
-    _draw(run, network, method, data)
+    if not (run / SCORES).is_file():
+        results = _score_checkpoints(run, config, network, method, data, stop)
+        if results is None:
+            return False
+        write_json(run / SCORES, {**results, "predictor": name})
+    if not (run / AUDIT).is_file() and not _audit(run, config, network, method, data, stop):
+        return False
+    if not (run / PICTURE_INDEX).is_file():
+        _draw(run, network, method, data)
+    return True
 
 
 def _score_checkpoints(
@@ -106,9 +111,10 @@ def _as_in(run: Path, name: str, method: Method) -> Iterator[None]:
 
 def _audit(
     run: Path, config: RunConfig, network: Network, method: Method, data: RunData, stop: Callable[[], bool]
-) -> None:
+) -> bool:
+    """Whether it was made, or there is nothing to make it of."""
     if not config.evaluation.audit or not method.views.unlabeled or not len(data.oracle.labeled()):
-        return
+        return True
     pair = method.pair
     found = audit(
         pair.teacher.net,
@@ -119,9 +125,12 @@ def _audit(
         batch=config.evaluation.batch,
         stop=stop,
         max_images=config.evaluation.audit_images,
+        window=config.evaluation.window,
     )
-    if found is not None:
-        write_json(run / "audit.json", found)
+    if found is None:
+        return False
+    write_json(run / AUDIT, found)
+    return True
 
 
 @torch.no_grad()
@@ -129,17 +138,18 @@ def _draw(run: Path, network: Network, method: Method, data: RunData) -> None:
     """Input, truth, prediction and what the threshold would keep, of images chosen by rule and never by hand."""
     net = next(iter(method.predictors().values()))
     predictor = Predictor(net, network.spec)
-    classes = network.spec.classes
+    thresholds, classes = method.pair.thresholds, network.spec.classes
+    device = thresholds.tau().device
     colors, hide = class_colors([c.background for c in classes]), {c.id for c in classes if c.background}
     index = []
     for number, sample in enumerate(_telling(data.judged, len(classes))):
         said = predictor.labels_and_conf([sample.image])[0]
         pseudo = PseudoLabels(
-            torch.from_numpy(said.labels.astype(np.int64))[None],
-            torch.from_numpy(said.conf)[None],
-            torch.ones(1, *said.labels.shape, dtype=torch.bool),
+            torch.from_numpy(said.labels.astype(np.int64))[None].to(device),
+            torch.from_numpy(said.conf)[None].to(device),
+            torch.ones(1, *said.labels.shape, dtype=torch.bool, device=device),
         )
-        keep = method.pair.thresholds.accept(pseudo)[0].numpy()
+        keep = thresholds.accept(pseudo)[0].cpu().numpy()
         picture = visible(sample.image)
         assert sample.labels is not None
         shown = {
@@ -152,7 +162,7 @@ def _draw(run: Path, network: Network, method: Method, data: RunData) -> None:
         for kind, file in files.items():
             _write_png(run / "pictures" / file, shown[kind])
         index.append({"id": sample.id, **files})
-    write_json(run / "pictures" / "index.json", index)
+    write_json(run / PICTURE_INDEX, index)
 
 
 def _telling(dataset: Dataset, num_classes: int) -> list[Sample]:

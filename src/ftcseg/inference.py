@@ -53,7 +53,7 @@ class Source:
     run: Path | None
 
 
-def open_source(source: str | Path, *, hub: bool = False) -> Source:
+def load_source(source: str | Path, *, hub: bool = False) -> Source:
     """The model of a MODEL or RUN folder."""
     folder = Path(source)
     if (folder / MODEL / CONFIG).is_file():
@@ -88,7 +88,7 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
 
     The top level holds the model's own scores; "checkpoints" those of student and teacher at "last" and "best".
     """
-    opened = open_source(source, hub=hub)
+    opened = load_source(source, hub=hub)
     data = open_dataset(dataset, root=None if root is None else Path(root))
     same_classes(opened.spec.classes, data.classes)
     chosen_part = part_with_masks(data, part)
@@ -97,7 +97,7 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
     nets |= _checkpoint_nets(opened, checkpoint, hub=hub)
     keys = {place: fingerprint(net) for place, net in nets.items()}  # the model is one of the checkpoints' networks
     found = evaluate(
-        {keys[place]: net.to(_device(device)) for place, net in nets.items()},
+        {keys[place]: _placed(net, device) for place, net in nets.items()},
         images,
         opened.spec,
         opened.spec.groups,
@@ -142,8 +142,8 @@ def predict(  # noqa: PLR0913  each choice has a name
     progress: Progress = silent,
 ) -> Predicted:
     """Masks, colours, overlays and confidences of images, a folder of them or a pattern, written below `out`."""
-    opened = open_source(source, hub=hub)
-    predictor = Predictor(opened.net, opened.spec, _device(device), window, flips, scales, batch)
+    opened = load_source(source, hub=hub)
+    predictor = Predictor(_placed(opened.net, device), opened.spec, None, window, flips, scales, batch)
     return predict_folder(
         predictor, inputs, out, look_of(opened.spec.classes), what=what, progress=progress, workers=workers
     )
@@ -165,7 +165,7 @@ def audit_run(  # noqa: PLR0913  each choice has a name
 
     The images are the unlabelled ones of the run's split; `dataset` is where they lie, if not where the run says.
     """
-    opened = open_source(run, hub=hub)
+    opened = load_source(run, hub=hub)
     if opened.run is None:
         raise UsageError(f"{run} is a model. An audit needs the whole run, with its checkpoints and its split.")
     if checkpoint not in CHECKPOINTS:
@@ -178,10 +178,9 @@ def audit_run(  # noqa: PLR0913  each choice has a name
     fill(teacher, file, NETS["teacher"])
     thresholds = thresholds_of(_config(settings), len(opened.spec.classes))
     fill(thresholds, file, THRESHOLDS)
-    place = _device(device)
     found = audit(
-        teacher.to(place),
-        thresholds.to(place),
+        _placed(teacher, device),
+        thresholds.to(_device(device)),
         images,
         opened.spec,
         opened.spec.groups,
@@ -294,6 +293,11 @@ def _unlabeled(run: Path, settings: Any, dataset: str | Path | None, root: str |
             "None of the run's unlabelled images has a mask, so nobody can say which pseudo-labels are right."
         )
     return images
+
+
+def _placed(net: nn.Module, device: str) -> nn.Module:
+    """The network on its device, its weights laid out as CPUs and GPUs convolve fastest."""
+    return net.to(_device(device), memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _device(name: str) -> torch.device:

@@ -54,8 +54,14 @@ def map_in_order(
             pending.extend(pool.submit(work, c) for c in islice(chunks, 1))
     except BrokenProcessPool as error:
         raise FtcsegError("A worker process ended unexpectedly; is the memory full? Try --workers 1.") from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    except BaseException:
+        # Asked politely, a pool that was interrupted between two locks may wait for ever. Files are written whole or
+        # not at all, so that nothing is lost by ending its workers.
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _leave_interrupts_to_the_parent() -> None:

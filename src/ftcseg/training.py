@@ -1,7 +1,7 @@
 """From a dataset and a method to a run folder: the arrangement of everything below it.
 
-A run folder holds config.yaml, split.json, run.json, metrics.jsonl, pseudo.jsonl and checkpoints/; when the run is done
-also model/, scores.json, audit.json, pictures/ and report.html.
+A run folder holds config.yaml, split.json, run.json, metrics.jsonl, pseudo.jsonl, log.txt and checkpoints/; when the run
+is done also model/, scores.json, audit.json, pictures/ and report.html.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ftcseg import __version__
@@ -41,7 +43,7 @@ from ftcseg.train.events import Listener, Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.journal import Journal
 from ftcseg.train.keeper import Keeper, KeeperParams
-from ftcseg.train.listeners import JsonLines
+from ftcseg.train.listeners import JsonLines, Terminal
 from ftcseg.train.lock import RunLock
 from ftcseg.train.loop import run as run_loop
 from ftcseg.train.machine import Machine, open_machine
@@ -50,7 +52,7 @@ from ftcseg.train.signals import Interrupted, Stop
 from ftcseg.types import ClassInfo, ClassTable, Clock, Group, Part
 from ftcseg.views.loader import BatchMaker, Stream
 
-CONFIG, RUN = "config.yaml", "run.json"
+CONFIG, RUN, LOG = "config.yaml", "run.json", "log.txt"
 
 Drawn: TypeAlias = tuple[Split, dict[str, list[str]]]
 """A split, and the images of the other parts."""
@@ -69,6 +71,18 @@ class Data:
     groups: dict[int, Group]
     pixels: Tensor  # (num_classes,) labelled pixels
     in_channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything a run consists of, built and not yet written anywhere."""
+
+    config: RunConfig
+    parts: Drawn
+    data: Data
+    machine: Machine
+    network: Network
+    method: Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +106,19 @@ def start(  # noqa: PLR0913  the way in: each choice has a name
 ) -> Outcome:
     """Draw or read the split, settle every value, write both down, and train."""
     draft = draft_for(method, "gpu" if torch.cuda.is_available() else "cpu", overrides)
+    wanted = draft.build()
+    _refuse_taken(folder)
     examination = examine_set(dataset, root=root, progress=progress)
-    config = resolve(draft, _facts(examination))
-    split, held = _split_of(config, examination)
-    with RunLock(folder):
-        if (folder / CONFIG).exists():
-            raise UsageError(
-                f"{folder} already holds a run. Continue it with --resume {folder}, or choose another --out."
-            )
-        write_split(folder, split, examination, held)
-        write_text(folder / CONFIG, _config_text(config, draft))
-        note = {"dataset": str(dataset), "root": str(root) if root else None, "method": method, "title": folder.name}
-        write_json(folder / RUN, {**note, "status": "started", **_versions()})
-        return _train(folder, config, examination, (split, held), listeners)
+    parts = _split_of(wanted, examination)
+    ready = _prepare(resolve(draft, _facts(examination, parts)), examination, parts)
+    with _alone_in(folder, ready.machine):
+        if ready.machine.is_first:
+            _refuse_taken(folder)
+            write_split(folder, parts[0], examination, parts[1])
+            note = {"dataset": _lasting(dataset), "root": _lasting(root) if root else None, "method": method}
+            write_json(folder / RUN, {**note, "title": folder.name, "status": "started", **_versions()})
+            write_text(folder / CONFIG, _config_text(ready.config, draft))  # last: with it there is a run to resume
+        return _train(folder, ready, listeners)
 
 
 def resume(folder: Path, *, listeners: Sequence[Listener] = (), progress: Progress = silent) -> Outcome:
@@ -116,46 +130,77 @@ def resume(folder: Path, *, listeners: Sequence[Listener] = (), progress: Progre
     draft.add(read_yaml(folder / CONFIG)["config"], "the run's own")
     root = Path(note["root"]) if note.get("root") else None
     examination = examine_set(note["dataset"], root=root, progress=progress)
-    with RunLock(folder):
-        return _train(folder, draft.build(), examination, read_split(folder), listeners)
+    ready = _prepare(draft.build(), examination, read_split(folder))
+    with _alone_in(folder, ready.machine):
+        return _train(folder, ready, listeners)
 
 
-def _train(
-    folder: Path, config: RunConfig, examination: Examination, parts: Drawn, listeners: Sequence[Listener]
-) -> Outcome:
-    torch.set_num_threads(config.threads or available_cores())
+def _prepare(config: RunConfig, examination: Examination, parts: Drawn) -> Ready:
+    """Build everything first: a call that cannot work must not leave a run folder behind."""
+    if config.device in ("cuda", "mps") and not getattr(torch, config.device).is_available():
+        raise UsageError(f"There is no {config.device} device here. Leave out device={config.device}.")
     data = gather(config, examination, parts)
     machine = open_machine(config.device, config.processes, config.nodes, config.precision)
+    torch.set_num_threads(config.threads or max(1, available_cores() // config.processes))
     classes = _with_groups(examination.description.classes, data.groups)
     network = build_network(config, classes, data.in_channels)
     method = build_method(config, network, data.labeled, data.pixels)
     machine.adopt(method)
     method.train()
+    return Ready(config, parts, data, machine, network, method)
+
+
+def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome:
+    config, data, machine, method = ready.config, ready.data, ready.machine, ready.method
     optim = Optim(method, config.optim, machine)
     guard = Guard(method, machine)
-    journal = Journal([JsonLines(folder), *listeners], every=config.log_every, machine=machine, facts=method.facts)
     keeping = KeeperParams(
         save_every=config.save_every,
         judge_every=config.evaluation.every,
-        identity={"config": _digest(as_mapping(config)), "split": parts[0].digest()},
+        identity={"config": _digest(as_mapping(config)), "split": ready.parts[0].digest()},
     )
-    keeper = Keeper(folder, method, optim, guard, journal, keeping)
-    maker = BatchMaker(data.labeled, data.unlabeled, method.views, view_params(config, network.spec), config.seed)
+    views = view_params(config, ready.network.spec)
+    maker = BatchMaker(data.labeled, data.unlabeled, method.views, views, config.seed)
     maker.on_rank(machine.rank, machine.world)
-    clock = keeper.restore() or Clock(0, config.steps, maker.epoch_steps)
     began = time.monotonic()
-    with Stop(machine.highest) as stop:
-        judge = _judge(network, data, config, machine, stop)
+    with (folder / LOG).open("a", encoding="utf-8") as log, Stop(machine.highest) as stop:
+        watchers = [JsonLines(folder), Terminal(log), *listeners]
+        journal = Journal(watchers, every=config.log_every or config.steps, machine=machine, facts=method.facts)
+        keeper = Keeper(folder, method, optim, guard, journal, keeping)
+        clock = keeper.restore() or Clock(0, config.steps, maker.epoch_steps)
+        judge = _judge(ready.network, data, config, machine, stop)
         stream = Stream(maker, config.data.workers)
         clock = run_loop(method, stream, optim, keeper, guard, journal, clock, judge, stop)
         done = clock.step >= clock.total and not stop.asked
-        if done and machine.is_first:
-            finish(folder, config, network, method, data, stop=lambda: stop.asked)
+        _part(machine)
         if machine.is_first:
+            done = done and finish(folder, config, ready.network, method, data, stop=lambda: stop.asked)
             _note(folder, status="done" if done else "stopped", steps=clock.step, seconds=time.monotonic() - began)
             if done:
                 write_run_page([folder])
     return Outcome(folder, done, stop.exit_code)
+
+
+def _refuse_taken(folder: Path) -> None:
+    if (folder / CONFIG).exists():
+        raise UsageError(f"{folder} already holds a run. Continue it with --resume {folder}, or choose another --out.")
+
+
+def _alone_in(folder: Path, machine: Machine) -> AbstractContextManager[object]:
+    """The first process holds the folder for all processes of the run."""
+    return RunLock(folder) if machine.is_first else nullcontext()
+
+
+def _part(machine: Machine) -> None:
+    """What follows the loop is the first process's work alone; no sum may wait for the others any more."""
+    if machine.world > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _lasting(dataset: str | Path) -> str:
+    """A name stays a name; a path is found again from another folder."""
+    return str(Path(dataset).resolve()) if Path(dataset).exists() else str(dataset)
 
 
 def _judge(
@@ -205,7 +250,7 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
     )
 
 
-def _facts(examination: Examination) -> Facts:
+def _facts(examination: Examination, parts: Drawn) -> Facts:
     shapes = Counter(
         upright_shape(f.image.header)
         for f, pixels in zip(examination.facts, examination.pixels, strict=True)
@@ -213,8 +258,8 @@ def _facts(examination: Examination) -> Facts:
     )
     if not shapes:
         raise UsageError(f"{examination.description.name} has no usable mask to learn from. See «ftcseg doctor».")
-    parts = {r.part for r in examination.records if r.mask is not None}
-    part: Part = "val" if "val" in parts else "test"
+    masked = {record.image for record in examination.records if record.mask is not None}
+    part: Part = "val" if masked.intersection(parts[1].get("val", [])) else "test"
     return Facts(shapes.most_common(1)[0][0], part, tuple(examination.description.classes.foreground))
 
 

@@ -18,7 +18,7 @@ import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import GifImagePlugin, Image, ImageOps, JpegImagePlugin, PngImagePlugin
 
 from ftcseg.data.images import MAX_PIXELS, oriented, read_header, read_image, read_unturned
 from ftcseg.errors import ImageError
@@ -257,6 +257,32 @@ def test_a_16_bit_png_is_turned_too(tmp_path: Path) -> None:
     turned = data[:end] + chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0")) + data[end:]
     # Orientation 6: the first row is the right side, so a quarter turn clockwise.
     np.testing.assert_array_equal(read_image(written(tmp_path, "a.png", turned)), np.rot90(ramp, -1))
+
+
+def test_an_orientation_told_behind_the_picture_is_found(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = 8
+    pixels = noise(3, 5)
+    data = png(5, 3, 8, 0, b"".join(b"\0" + row.tobytes() for row in pixels))
+    end = data.index(b"IEND") - 4
+    turned = data[:end] + chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0")) + data[end:]
+    path = written(tmp_path, "a.png", turned)
+    assert read_header(path).orientation == 8
+    np.testing.assert_array_equal(read_image(path)[:, :, 0], np.rot90(pixels))
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "gif", "webp", "tif"])
+def test_a_header_is_read_without_decoding(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, f"a.{suffix}", Image.fromarray(noise(6, 9)))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(Image.Image, "load", refuse)
+    for plugin in (PngImagePlugin.PngImageFile, JpegImagePlugin.JpegImageFile, GifImagePlugin.GifImageFile):
+        monkeypatch.setattr(plugin, "load", refuse)
+    monkeypatch.setattr(tifffile.TiffPage, "asarray", refuse)
+    assert (read_header(path).width, read_header(path).height) == (9, 6)
 
 
 @pytest.mark.parametrize("value", [0, 9, 65535])

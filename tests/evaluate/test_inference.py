@@ -25,7 +25,7 @@ from ftcseg.data.dataset import open_dataset
 from ftcseg.data.groups import class_groups
 from ftcseg.errors import UsageError
 from ftcseg.files import to_yaml
-from ftcseg.inference import audit_run, evaluate_run, open_source, part_with_masks, same_classes
+from ftcseg.inference import audit_run, evaluate_run, load_source, part_with_masks, same_classes
 from ftcseg.methods.fixmatch import FixMatch
 from ftcseg.nets.build import build_model
 from ftcseg.nets.folder import ModelSpec, save_model
@@ -202,12 +202,12 @@ def test_val_is_preferred_to_test(sonar12: Path) -> None:
 
 def test_what_is_neither_run_nor_model_is_said(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder"):
-        open_source(tmp_path / "nowhere")
+        load_source(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="neither a run nor a model"):
-        open_source(tmp_path)
+        load_source(tmp_path)
     shutil.copy(run / "config.yaml", tmp_path)
     with pytest.raises(UsageError, match="no model yet"):
-        open_source(tmp_path)
+        load_source(tmp_path)
 
 
 # Prediction

@@ -201,6 +201,8 @@ def test_folder_pattern_file_and_list(frames: Path, tmp_path: Path) -> None:
     assert find_inputs(frames / "a.png", out).names == ["a.png"]
     listed = find_inputs([frames / "deep" / "er" / "b.png", frames / "a.png"], out)
     assert (listed.root, listed.names) == (frames, ["deep/er/b.png", "a.png"])
+    mixed = find_inputs([frames / "deep", frames / "a.png"], out)
+    assert (mixed.root, mixed.names) == (frames, ["deep/c.png", "deep/er/b.png", "a.png"])
 
 
 def test_files_that_differ_in_their_suffix_keep_their_whole_names() -> None:
@@ -213,6 +215,12 @@ def test_files_that_differ_in_their_suffix_keep_their_whole_names() -> None:
         "v1.2/c": "v1.2/c",
         "B.tif": "B.tif",
     }
+
+
+def test_no_two_images_share_an_output() -> None:
+    names = ["a.png", "a.jpg", "a.png.tif", "A.PNG.gif", "c", "c.png", "d", "e.png", "e.png.png"]
+    outputs = [name.casefold() for name in output_names(names).values()]
+    assert len(set(outputs)) == len(outputs)
 
 
 def test_a_video_is_answered_with_the_way_to_its_frames(tmp_path: Path) -> None:

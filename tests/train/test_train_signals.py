@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,20 +19,22 @@ import pytest
 from ftcseg.errors import UsageError
 from ftcseg.train import lock
 from ftcseg.train.lock import RunInUse, RunLock
-from ftcseg.train.signals import Interrupted, Stop, ignore_in_worker
+from ftcseg.train.signals import ONE_CALL_SECONDS, Interrupted, Stop, ignore_in_worker
 
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def process(code: str, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that does not outlive the block."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    pipe = subprocess.PIPE
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    with subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def line_of(running: subprocess.Popen[str]) -> str:
@@ -66,16 +70,13 @@ with Stop() as stop:
 
 
 def test_a_second_signal_leaves_at_once() -> None:
-    running = process(STUBBORN)
-    assert line_of(running) == "ready"
-    running.send_signal(signal.SIGTERM)
-    assert line_of(running) == "asked"
-    time.sleep(0.6)
-    began = time.monotonic()
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(5) == 143
-    assert time.monotonic() - began < 2
-    running.communicate()
+    with process(STUBBORN) as running:
+        assert line_of(running) == "ready"
+        running.send_signal(signal.SIGTERM)
+        assert line_of(running) == "asked"
+        time.sleep(ONE_CALL_SECONDS + 0.1)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(10) == 143
 
 
 WITH_WORKER = """
@@ -92,8 +93,8 @@ with Stop() as stop:
 
 
 def test_a_worker_takes_no_orders() -> None:
-    out, _ = process(WITH_WORKER).communicate(timeout=20)
-    assert out.split() == ["7", "False"]
+    with process(WITH_WORKER) as running:
+        assert line_of(running) == "7 False"
 
 
 def test_a_started_worker_can_be_told_to_ignore_signals() -> None:
@@ -151,23 +152,24 @@ except RunInUse as error:
 
 
 def test_a_folder_in_use_is_refused_and_its_user_named(tmp_path: Path) -> None:
-    running = process(HOLD, str(tmp_path))
-    assert line_of(running) == "mine"
-    with pytest.raises(RunInUse, match=f"in use by process {running.pid} on {socket.gethostname()}"), RunLock(tmp_path):
-        pass
-    running.communicate("done\n")
-    with RunLock(tmp_path):
-        refused, _ = process(HOLD, str(tmp_path)).communicate()
-        assert f"in use by process {os.getpid()}" in refused
+    who = f"in use by process {{}} on {socket.gethostname()}"
+    with process(HOLD, str(tmp_path)) as running:
+        assert line_of(running) == "mine"
+        with pytest.raises(RunInUse, match=who.format(running.pid)), RunLock(tmp_path):
+            pass
+        running.communicate("done\n")
+    with RunLock(tmp_path), process(HOLD, str(tmp_path)) as refused:
+        assert who.format(os.getpid()) in line_of(refused)
+        assert refused.wait() == 2
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
-    running = process(HOLD, str(tmp_path))
-    assert line_of(running) == "mine"
-    running.kill()
-    running.communicate()
-    with RunLock(tmp_path):
-        pass
+    with process(HOLD, str(tmp_path)) as running:
+        assert line_of(running) == "mine"
+        running.kill()
+        running.wait()
+        with RunLock(tmp_path):
+            pass
 
 
 WITH_CHILD = """
@@ -185,13 +187,12 @@ with RunLock(Path(sys.argv[1])):
 
 
 def test_a_worker_that_outlives_its_parent_holds_no_lock(tmp_path: Path) -> None:
-    running = process(WITH_CHILD, str(tmp_path))
-    assert line_of(running) == "mine"
-    running.kill()
-    running.wait()
-    with RunLock(tmp_path):
-        pass
-    running.communicate()
+    with process(WITH_CHILD, str(tmp_path)) as running:
+        assert line_of(running) == "mine"
+        running.kill()
+        running.wait()
+        with RunLock(tmp_path):
+            pass
 
 
 def test_without_kernel_locks_a_file_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +207,8 @@ def test_without_kernel_locks_a_file_stands_in(tmp_path: Path, monkeypatch: pyte
 
 def test_the_file_of_a_dead_process_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "fcntl", None)
-    dead = process("pass")
-    dead.communicate()
+    with process("pass") as dead:
+        dead.wait()
     claim = tmp_path / lock.CLAIM_FILE
     claim.write_text(json.dumps({"pid": dead.pid, "host": socket.gethostname()}))
     with RunLock(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -70,6 +71,9 @@ def main() -> None:
     except FtcsegError as error:
         typer.echo(f"ftcseg: {error}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # «| head» has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
         typer.echo(f"ftcseg: {where}{error.strerror or error}.", err=True)

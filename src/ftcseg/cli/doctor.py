@@ -66,7 +66,8 @@ def print_examination(found: Examination) -> None:
     sizes = ", ".join(f"{s['width']}x{s['height']} ({s['images']})" for s in data["sizes"][:3])
     more = f" and {len(data['sizes']) - 3} more sizes" if len(data["sizes"]) > 3 else ""
     out.print(f"{data['images']} images ({parts}): {data['labelled']} labelled, {data['unlabelled']} unlabelled")
-    out.print(f"{sizes}{more}; {', '.join(data['depth'])}; ignore value: {data['ignore']}\n")
+    ignored = "no ignore value" if data["ignore"] is None else f"ignore value: {data['ignore']}"
+    out.print(f"{sizes}{more}; {', '.join(data['depth'])}; {ignored}\n")
     _print_classes(found)
     _print_findings(found)
 

@@ -58,3 +58,5 @@ def predict(
     parts += [f"{there} were there already"] if there > 0 else []
     parts += [f"{len(done.problems)} left out"] if done.problems else []
     typer.echo(f"{', '.join(parts)}\nWrote {out}")
+    if done.problems and there + done.made == 0:
+        raise typer.Exit(1)

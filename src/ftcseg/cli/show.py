@@ -19,7 +19,11 @@ def console() -> Console:
     """Standard output, for tables."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # «| head» is no failure: main() knows what to do
+
+    return Piped(highlight=False, soft_wrap=False)
 
 
 @contextmanager

@@ -24,7 +24,9 @@ def split(
         float | None, typer.Option(help="Cut to exponential image quotas; head to tail as this ratio to one.")
     ] = None,
     balanced: Annotated[bool, typer.Option("--balanced", help="Cut head classes down to the tail's pixels.")] = False,
-    level: Annotated[str, typer.Option(help="With --balanced: drop images, or ignore single pixels.")] = "image",
+    level: Annotated[
+        str | None, typer.Option(help="With --balanced: «image» drops images (default), «pixel» ignores single pixels.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Where named sets are kept (default: FTCSEG_DATA).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print split.json's summary instead of a table.")] = False,
 ) -> None:
@@ -35,8 +37,10 @@ def split(
     Example: ftcseg split flsmd --labels 2% --seed 0
     """
     from ftcseg import api
-    from ftcseg.data.split import parse_amount
+    from ftcseg.errors import UsageError
 
+    if level is not None and not balanced:
+        raise UsageError("--level says how to balance; it goes with --balanced.")
     folder = out or Path("splits") / f"{_name(dataset)}-{labels.replace('%', 'pct')}-seed{seed}"
     with progress_bar("Looking at the masks") as progress:
         drawn = api.split(
@@ -46,7 +50,7 @@ def split(
             out=folder,
             by_sequence=by_sequence,
             long_tail=long_tail,
-            balanced=level if balanced else None,
+            balanced=(level or "image") if balanced else None,
             val=val,
             root=root,
             progress=progress,
@@ -56,11 +60,9 @@ def split(
         typer.echo(json.dumps({k: v for k, v in data.items() if not isinstance(v, list) or k == "classes"}, indent=2))
         return
     _print(data)
-    wanted = parse_amount(labels).of(len(drawn.labeled) + len(drawn.unlabeled)) if by_sequence else None
-    if wanted is not None and wanted != len(drawn.labeled):
-        typer.echo(
-            f"{wanted} labelled images were asked for; whole sequences and every class gave {len(drawn.labeled)}."
-        )
+    if by_sequence and drawn.options["asked"] != len(drawn.labeled):
+        asked, got = drawn.options["asked"], len(drawn.labeled)
+        typer.echo(f"{asked} labelled images were asked for; whole sequences and every class gave {got}.")
     typer.echo(f"hash {drawn.digest()[:16]}  seed {seed}\nWrote {folder}")
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ftcseg.data.encoding import parse_color
+from ftcseg.data.files_found import is_background
 from ftcseg.data.images import MAX_PIXELS
 from ftcseg.errors import DataError, LayoutError
 from ftcseg.files import inside, read_text, read_yaml, to_yaml, write_text
@@ -97,8 +98,13 @@ def _root(path: Path, name: str) -> Path:
 
 def save(description: Description, path: Path) -> None:
     """Write a dataset.yaml that `load` reads back the same."""
+    write_text(path, as_text(description, path.parent))
+
+
+def as_text(description: Description, folder: Path) -> str:
+    """The dataset.yaml of a description, for that folder."""
     head = "# What ftcseg knows of this set. Correct names, groups and «unknown» values here; every command reads it.\n"
-    write_text(path, head + to_yaml(as_mapping(description, path.parent)))
+    return head + to_yaml(as_mapping(description, folder))
 
 
 def as_mapping(description: Description, relative_to: Path) -> dict[str, object]:
@@ -148,8 +154,8 @@ def _class_mapping(info: ClassInfo) -> dict[str, object]:
         data["values"] = list(info.values)
     if info.colors:
         data["colors"] = [hex_color(c) for c in info.colors]
-    if info.background:
-        data["background"] = True
+    if info.background or is_background(info.name):
+        data["background"] = info.background
     if info.group is not None:
         data["group"] = info.group
     if info.prompts:
@@ -230,7 +236,7 @@ def _classes(data: Mapping[Any, Any]) -> ClassTable:
                 _text(entry, "name", f"class-{class_id}", where),
                 tuple(_whole(v, f"{where}.values") for v in _list(entry.get("values", []), f"{where}.values")),
                 tuple(_color(v) for v in _list(entry.get("colors", []), f"{where}.colors")),
-                _yes_or_no(entry.get("background", False), f"{where}.background"),
+                _yes_or_no(entry.get("background", is_background(str(entry.get("name", "")))), f"{where}.background"),
                 None if group is None else _one_of(group, get_args(Group), f"{where}.group"),
                 tuple(str(p) for p in _list(entry.get("prompts", []), f"{where}.prompts")),
             )

@@ -38,6 +38,8 @@ from ftcseg.types import (
 
 LEAK_SHARE = 0.1
 """Warn when more than this share of held-out frames has a neighbour in training."""
+JPEGS = ("JPEG", "MPO")
+"""Formats that change the values they store."""
 _MOST_LISTED = 1000  # findings of one kind that are listed one by one
 
 
@@ -147,7 +149,9 @@ def _coding_of(found: Found, facts: list[Facts]) -> tuple[MaskCoding, ClassTable
         return MaskCoding("drawn", values={c.id: c.id for c in found.classes}), found.classes, []
     if not readable:
         return MaskCoding("ids"), found.classes or ClassTable(()), []
-    guessed = guess(readable)
+    # JPEG masks hold shades that no one meant; they are reported, and the others are believed.
+    clean = [(name, mask) for name, mask in readable if mask.format not in JPEGS]
+    guessed = guess(clean or readable)
     if found.classes is None:
         return guessed.coding, guessed.classes, list(guessed.findings)
     if guessed.coding.kind != "ids":
@@ -253,7 +257,7 @@ def _placement(record: Record, seen: Facts, coding: MaskCoding, sheet: Sheet | N
             else "Export it at the image's size, or set «fit: resize» under masks in dataset.yaml.",
             severity="error",
         )
-    if mask.format in ("JPEG", "MPO") and not coding.tolerance and coding.kind != "bits":
+    if mask.format in JPEGS and not coding.tolerance and coding.kind != "bits":
         yield Finding(
             "jpeg-mask",
             name,
@@ -266,7 +270,7 @@ def _placement(record: Record, seen: Facts, coding: MaskCoding, sheet: Sheet | N
             "orientation",
             record.image,
             f"EXIF orientation {header.orientation} is applied to the image and to its mask alike.",
-            "Look at the contact sheet; if the mask was drawn upright, save image and mask without EXIF.",
+            "Look at it with --report; if the mask was drawn upright, save image and mask without EXIF.",
             severity="note",
         )
 

@@ -61,12 +61,16 @@ def drawn(
             scenes = {c.sequence for c in out if c.sequence}
             unmasked = [c for c in unmasked if c.sequence not in scenes]
     thin: dict[int, float] = {}
+    dropped: tuple[str, ...] = ()
     if balanced is not None:
         groups = {row.id: row.group for row in examination.classes}
         balance = splitting.balance(candidates, groups, seed, level=balanced)
         candidates, thin, options["balanced"] = list(balance.kept), dict(balance.thin), balanced
+        dropped = balance.dropped
     classes = examination.description.classes
     split = splitting.draw(candidates, amount, seed, classes, unlabeled_extra=unmasked, by_sequence=by_sequence)
     if long_tail is not None:
         split = splitting.long_tail(split, candidates, long_tail, classes)
-    return replace(split, options={**split.options, **options}, thin=thin), held
+    options["asked"] = amount.of(len(candidates))
+    left_out = tuple(sorted({*split.left_out, *dropped}))
+    return replace(split, options={**split.options, **options}, thin=thin, left_out=left_out), held

@@ -31,6 +31,7 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 """What Pillow may take a file for. It knows more than we need, and one of them (EPS) starts a program to be drawn."""
 _ANIMATED = {"GIF", "WEBP", "PNG", "AVIF"}
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_MOST_CHUNKS = 100_000  # a picture of 800 MB in chunks of 8 kB
 _DEEP_MODES = {2: "RGB;16", 4: "LA;16", 6: "RGBA;16"}  # by the colour type in a PNG's header
 _SILENCE = logging.NullHandler()
 _LARGER = "If it is meant to be that large, raise the limit: «limits: {pixels: N}» in dataset.yaml, or --max-pixels N."
@@ -114,9 +115,11 @@ def unreadable(path: Path, error: BaseException) -> ImageError:
     )
 
 
-def orientation_of(image: Image.Image) -> int:
-    """EXIF orientation 1-8; 1 where there is none or it makes no sense."""
+def orientation_of(image: Image.Image, path: Path) -> int:
+    """EXIF orientation 1-8 of an image just opened; 1 where there is none or it makes no sense."""
     try:
+        if image.format == "PNG" and "Raw profile type exif" not in image.info and not _png_has_exif(path):
+            return 1  # Pillow would decode the whole picture to look behind it
         with warnings.catch_warnings(action="ignore"):
             value = image.getexif().get(_EXIF_ORIENTATION, 1)
     except Exception:  # EXIF is written by cameras of every kind of quality; a damaged block is no orientation
@@ -144,7 +147,7 @@ def read_header(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     if is_tiff(path):
         return _tiff_header(path, max_pixels)
     with opened(path, max_pixels) as image:
-        return Header(image.format or "?", deep_png_mode(path) or image.mode, *image.size, orientation_of(image))
+        return Header(image.format or "?", deep_png_mode(path) or image.mode, *image.size, orientation_of(image, path))
 
 
 def read_image(path: Path, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -159,8 +162,8 @@ def read_unturned(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Pixels, int
         return _read_tiff(path, max_pixels)
     with opened(path, max_pixels) as image:
         try:
-            pixels = _read_deep_png(path) if deep_png_mode(path) else _to_array(image)
-            return pixels, orientation_of(image)
+            orientation = orientation_of(image, path)
+            return _read_deep_png(path) if deep_png_mode(path) else _to_array(image), orientation
         except MemoryError as error:
             raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
         except Exception as error:  # see opened
@@ -198,6 +201,18 @@ def deep_png_mode(path: Path) -> str | None:
     start = _first_bytes(path, 26)
     is_deep = start[:8] == _PNG_SIGNATURE and len(start) == 26 and start[24] == 16
     return _DEEP_MODES.get(start[25]) if is_deep else None
+
+
+def _png_has_exif(path: Path) -> bool:
+    """Whether one of the chunks is called eXIf; only their headers are read."""
+    with path.open("rb") as file:
+        file.seek(len(_PNG_SIGNATURE))
+        for _ in range(_MOST_CHUNKS):
+            head = file.read(8)
+            if len(head) < 8 or head[4:] == b"eXIf":
+                return len(head) == 8
+            file.seek(int.from_bytes(head[:4], "big") + 4, 1)
+    return False
 
 
 def _read_deep_png(path: Path) -> Pixels:

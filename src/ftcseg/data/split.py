@@ -85,7 +85,7 @@ class Split:
     thin: Mapping[int, float] = field(default_factory=dict)
     """Class id -> share of its pixels to keep; from Balance.thin, where candidates were balanced at the pixel level."""
     left_out: tuple[str, ...] = ()
-    """Images in neither list: unmasked frames of a labelled sequence, and what `long_tail` took away."""
+    """Images in neither list: unmasked frames of a labelled sequence, and what `long_tail` or a balance took away."""
 
     def digest(self) -> str:
         """A fingerprint of what is trained on: equal lists and thinning, equal digest, on every platform."""

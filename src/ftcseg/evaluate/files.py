@@ -123,12 +123,12 @@ def predict_folder(  # noqa: PLR0913  each choice has a name
 def find_inputs(inputs: str | Path | Sequence[str | Path], out: Path) -> Inputs:
     """The images a user means, without what lies in `out`; a video is refused with the way to its frames."""
     if not isinstance(inputs, str | Path):
-        return _listed([Path(item) for item in inputs])
+        return _listed([Path(item) for item in inputs], out)
     path = Path(inputs)
     if path.is_dir():
         return _folder(path, out)
     if path.is_file():
-        return _listed([path])
+        return _listed([path], out)
     if any(sign in str(inputs) for sign in "*?["):
         return _matching(path, out)
     raise UsageError(f"There is no file or folder {path}. Give images, a folder of them, or a pattern such as «*.png».")
@@ -136,9 +136,10 @@ def find_inputs(inputs: str | Path | Sequence[str | Path], out: Path) -> Inputs:
 
 def output_names(names: Sequence[str]) -> dict[str, str]:
     """Image -> name of its outputs without a suffix; where a.jpg and a.png lie together both keep their whole name."""
-    stems = [str(PurePosixPath(name).with_suffix("")) for name in names]
-    often = Counter(stem.casefold() for stem in stems)
-    return {name: stem if often[stem.casefold()] == 1 else name for name, stem in zip(names, stems, strict=True)}
+    stems = {name: str(PurePosixPath(name).with_suffix("")) for name in names}
+    # Compared without case, as some disks do; a whole name may be taken by a neighbour that had to keep its own.
+    taken = Counter(stem.casefold() for stem in stems.values()) + Counter(name.casefold() for name in names)
+    return {name: stem if taken[stem.casefold()] == 1 or stem == name else name for name, stem in stems.items()}
 
 
 def _wanted(what: Collection[str]) -> tuple[What, ...]:
@@ -173,16 +174,19 @@ def _matching(pattern: Path, out: Path) -> Inputs:
     return Inputs(root, [p.relative_to(root).as_posix() for p in files])
 
 
-def _listed(paths: list[Path]) -> Inputs:
+def _listed(paths: list[Path], out: Path) -> Inputs:
     if not paths:
         raise UsageError("The list of images is empty.")
     _refuse_videos(paths)
-    missing = [path for path in paths if not path.is_file()]
+    missing = [path for path in paths if not path.exists()]
     if missing:
         raise UsageError(f"{len(missing)} of {len(paths)} images are not there: {missing[0]} …")
-    whole = [path.absolute() for path in paths]
+    folders = {path: _folder(path, out) for path in paths if path.is_dir()}
+    listed = [[path / name for name in folders[path].names] if path in folders else [path] for path in paths]
+    whole = [path.absolute() for some in listed for path in some]
     root = next(p for p in whole[0].parents if all(path.is_relative_to(p) for path in whole))
-    return Inputs(root, list(dict.fromkeys(path.relative_to(root).as_posix() for path in whole)))
+    names = list(dict.fromkeys(path.relative_to(root).as_posix() for path in whole))
+    return Inputs(root, names, tuple(problem for found in folders.values() for problem in found.problems))
 
 
 def _refuse_videos(paths: Sequence[Path]) -> None:
@@ -346,7 +350,7 @@ class _Journal:
 
     def add(self, entry: Mapping[str, object]) -> None:
         self._at[str(entry["image"])] = self._file.seek(0, 2)
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
 
     def line(self, name: str) -> bytes:
@@ -368,7 +372,7 @@ def _write_summary(path: Path, journal: _Journal, names: Sequence[str], look: Lo
         {"id": c.id, "name": c.name, "background": c.background, "color": list(look.colors[c.id])} for c in look.classes
     ]
     with atomic(path) as file:
-        file.write(f'{{\n"ftcseg": 1,\n"classes": {json.dumps(classes, ensure_ascii=False)},\n"images": ['.encode())
+        file.write(f'{{\n"ftcseg": 1,\n"classes": {json.dumps(classes)},\n"images": ['.encode())
         for number, name in enumerate(name for name in names if name in journal):
             file.write((b",\n" if number else b"\n") + journal.line(name))
-        file.write(f'\n],\n"problems": {json.dumps(list(problems), ensure_ascii=False)}\n}}\n'.encode())
+        file.write(f'\n],\n"problems": {json.dumps(list(problems))}\n}}\n'.encode())

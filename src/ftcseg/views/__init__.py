@@ -1,1 +1,1 @@
-"""Samples to views: corruptions."""
+"""Samples to views: windows, looks, mixing, batches; and corruptions."""

@@ -57,7 +57,8 @@ def locate(name: str, root: Path | None = None) -> Path:
         if base
         else f"To find {sheet.name}, name the folder your sets are in: --root FOLDER, or set FTCSEG_DATA."
     )
-    command = f"Run «ftcseg datasets get {sheet.name}», or by hand: " if sheet.download else "To get it: "
+    where = "" if base else " --root FOLDER"
+    command = f"Run «ftcseg datasets get {sheet.name}{where}», or by hand: " if sheet.download else "To get it: "
     raise UsageError(f"{missing} {command}{sheet.obtain}")
 
 
