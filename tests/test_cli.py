@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import ftcseg
 from ftcseg import api, cli
 from ftcseg.cli import COMMANDS, app, main
+from ftcseg.data.images import read_image
 from picture_sets import images_and_masks, save
 
 
@@ -313,10 +314,11 @@ def test_a_real_ctrl_c_leaves_a_set_that_can_be_completed(tmp_path: Path) -> Non
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip() == "Interrupted; what was finished is kept, the same command goes on from there."
-    masks = {p.relative_to(out / "masks") for p in out.glob("masks/*/*")}
+    masks = {p.relative_to(out / "masks") for p in out.glob("masks/*/*.png")}
     assert masks
     assert masks <= {p.relative_to(out / "images") for p in out.glob("images/*/*.png")}
-    assert not list(out.rglob("*.part"))
+    for path in out.rglob("[!.]*.png"):
+        assert read_image(path).shape == (240, 160, 1)  # whole, or not there
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes close differently there")

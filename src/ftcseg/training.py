@@ -1,7 +1,7 @@
 """From a dataset and a method to a run folder: the arrangement of everything below it.
 
-A run folder holds config.yaml, split.json, run.json, metrics.jsonl, pseudo.jsonl, log.txt and checkpoints/; when the run
-is done also model/, scores.json, audit.json, pictures/ and report.html.
+A run folder holds config.yaml, split.json, run.json, metrics.jsonl, pseudo.jsonl, log.txt and checkpoints/; when it is
+done also model/, scores.json, audit.json, pictures/ and report.html.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
     maker.on_rank(machine.rank, machine.world)
     began = time.monotonic()
     with (folder / LOG).open("a", encoding="utf-8") as log, Stop(machine.highest) as stop:
-        watchers = [JsonLines(folder), Terminal(log), *listeners]
+        watchers: list[Listener] = [JsonLines(folder), Terminal(log), *listeners]
         journal = Journal(watchers, every=config.log_every or config.steps, machine=machine, facts=method.facts)
         keeper = Keeper(folder, method, optim, guard, journal, keeping)
         clock = keeper.restore() or Clock(0, config.steps, maker.epoch_steps)

@@ -180,8 +180,8 @@ def test_tables_say_what_the_coding_says() -> None:
     [
         ("layout:", "layuot:", "dataset.yaml has an unknown key «layuot». Did you mean «layout»?"),
         ("masks:", "mask:", "Did you mean «masks»?"),
-        ("tolerance: 2", "tolerence: 2", "masks has an unknown key «tolerence». Did you mean «tolerance»?"),
-        ("prompts:", "promts:", "classes.1 has an unknown key «promts». Did you mean «prompts»?"),
+        ("tolerance: 2", "tolerances: 2", "masks has an unknown key «tolerances». Did you mean «tolerance»?"),
+        ("prompts:", "prompt:", "classes.1 has an unknown key «prompt». Did you mean «prompts»?"),
         ("{pixels: 1000}", "{pixel: 1000}", "limits has an unknown key «pixel». Did you mean «pixels»?"),
         ("encoding: ids", "encoding: idz", "masks.encoding is 'idz'. Did you mean ids?"),
         ("fit: crop-top", "fit: crop_top", "masks.fit is 'crop_top'. Did you mean crop-top?"),

@@ -24,6 +24,7 @@ from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import open_dataset
 from ftcseg.data.groups import class_groups
 from ftcseg.errors import UsageError
+from ftcseg.evaluate.audit import audit as audit_images
 from ftcseg.files import to_yaml
 from ftcseg.inference import audit_run, evaluate_run, load_source, part_with_masks, same_classes
 from ftcseg.methods.fixmatch import FixMatch
@@ -247,6 +248,15 @@ def test_audit_json_counts_the_unlabelled_images_of_the_split(run: Path, sonar12
     assert counted == 2 * 160 * 240
     # tau = 0.2 - 0.1 (1 - A) with A from 0 to 1, P_u = P_l
     assert found["thresholds"]["tau"] == pytest.approx(torch.linspace(0.1, 0.2, 8).tolist(), abs=1e-5)
+    data, model = open_dataset(sonar12), load_source(run)
+    pair = method(model.spec.classes, seed=1).pair
+    images = data.only(list(api.read_split(run)[0].unlabeled))
+    expected = {
+        name: audit_images(net, pair.thresholds, images, model.spec, model.spec.groups)
+        for name, net in (("teacher", pair.teacher.net), ("student", pair.student))
+    }
+    assert found["by_truth"] == json.loads(json.dumps(expected["teacher"]))["by_truth"]
+    assert expected["teacher"] != expected["student"]
     assert found != json.loads(call("audit", run, "--json", "--checkpoint", "best"))
 
 

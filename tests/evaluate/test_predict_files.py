@@ -85,6 +85,8 @@ def test_what_is_there_is_not_made_again(frames: Path, tmp_path: Path, monkeypat
     assert run(frames, out, what=["masks", "colors"]).made == 3  # colours were never written
     assert run(frames, out).made == 3
     assert run(frames, out).made == 0
+    (out / JOURNAL).unlink()  # nobody knows their shares any more
+    assert run(frames, out).made == 3
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(

@@ -79,6 +79,18 @@ def test_every_depth_is_scaled_by_its_own_white() -> None:
         assert torch.allclose(prepared.scaled[0], torch.from_numpy(grey / 255).float().movedim(-1, 0), atol=1e-6)
 
 
+def test_the_network_sees_normalised_values() -> None:
+    class Seen(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            self.images = images.clone()
+            return images[:, :2]
+
+    net = Seen()
+    facts = Facts(in_channels=3, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 2.0))
+    Predictor(net, facts).labels_and_conf([np.full((2, 2, 3), 255, np.uint8)])
+    assert net.images[0, :, 0, 0].tolist() == [1.0, 3.0, 0.5]
+
+
 def test_grey_frames_suit_a_coloured_model_and_grey_pictures_a_grey_one() -> None:
     grey = noise(4, 4, 1)
     assert prepare(grey, Facts(in_channels=3)).scaled[0].shape == (3, 4, 4)
@@ -206,6 +218,9 @@ def test_probabilities_of_windows_are_averaged_where_they_overlap() -> None:
 
     (p,) = Predictor(Once(), Facts(), window=3, batch=1).probabilities([np.zeros((3, 4, 1), np.uint8)])
     assert p[1, 0].tolist() == pytest.approx([0.2, 0.5, 0.5, 0.8])
+    # Seen at 3 x 4, the image is 5 x 7: halfway between 0.2 and 0.5 lies 0.35.
+    (p,) = Predictor(Once(), Facts(short_side=3), window=3, batch=1).probabilities([np.zeros((5, 7, 1), np.uint8)])
+    assert p[1, 0].tolist() == pytest.approx([0.2, 0.35, 0.5, 0.5, 0.5, 0.65, 0.8])
 
 
 def test_windows_of_several_small_images_share_a_forward() -> None:

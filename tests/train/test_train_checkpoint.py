@@ -41,7 +41,7 @@ def number_in(folder: Path) -> int:
     return number
 
 
-STEPS = ("settle", "save_file", "_write_state", "_flush", "_verify", "_rename", "_remove")
+STEPS = ("settle", "save_file", "_write_state", "_flush", "_read_state", "_rename", "_remove")
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -161,6 +161,23 @@ def test_where_nothing_is_whole_the_error_says_what_is_wrong(trained: Path, tmp_
         flip(folder / "checkpoints" / name / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"last_good: model\.safetensors does not match its checksum"):
         Kit(folder).go()
+
+
+def test_the_newer_one_of_two_whole_ones_is_taken(tmp_path: Path) -> None:
+    kit = Kit(tmp_path, save_every=4, judge_every=5)
+    with pytest.raises(ZeroDivisionError):  # the run dies at step 6, after last at 4 and last_good at 5
+        kit.go(lambda: kit.kinds().count("Evaluated") > 0 and 1 / 0 > 0)
+    kit = Kit(tmp_path, save_every=2, judge_every=5)
+    clock = kit.keeper.restore()
+    assert clock is not None
+    assert clock.step == 5
+    assert not kit.keeper.note
+    flip(tmp_path / "checkpoints" / "last_good" / "model.safetensors")
+    kit = Kit(tmp_path, save_every=2, judge_every=5)
+    clock = kit.keeper.restore()
+    assert clock is not None
+    assert clock.step == 4
+    assert "goes on from last, step 4" in kit.keeper.note
 
 
 def test_nothing_is_pickled(trained: Path) -> None:

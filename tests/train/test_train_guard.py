@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 from torch import Tensor, nn
-from toy_training import Accident, Kit, Toy, all_finite, assert_same_run, lines_in, tensors_in
+from toy_training import Accident, Kit, Toy, after, all_finite, assert_same_run, cpu, lines_in, tensors_in
 
 from ftcseg.train.events import RolledBack, Skipped
 from ftcseg.train.guard import Guard, NotFinite, TrainingError
@@ -20,11 +20,6 @@ from ftcseg.train.optim import OptimParams
 from ftcseg.types import Clock, StepResult
 
 NAN = float("nan")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def bad_loss(_method: Toy, _clock: Clock, loss: Tensor) -> Tensor:
@@ -173,11 +168,9 @@ def test_what_keeps_happening_stops_the_run_and_names_the_files(accident: Accide
 
 
 def test_a_restart_between_two_skips_forgets_nothing(tmp_path: Path) -> None:
-    for name in ("straight", "stopped"):
-        stops = iter([False] * 7 if name == "stopped" else [])
-        accident = from_step(once(bad_loss, 6, 7, 8), 0)
-        kit_with(tmp_path / name, accident, total=10).go(lambda stops=stops, name=name: next(stops, name == "stopped"))
-    kit_with(tmp_path / "stopped", once(bad_loss, 7, 8), total=10).go()
+    kit_with(tmp_path / "straight", once(bad_loss, 6, 7, 8)).go()
+    kit_with(tmp_path / "stopped", once(bad_loss, 6, 7, 8)).go(after(7))
+    kit_with(tmp_path / "stopped", once(bad_loss, 7, 8)).go()
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
 
 
@@ -230,12 +223,13 @@ def test_overflow_of_half_precision_is_nobodys_fault(tmp_path: Path) -> None:
     assert kit.machine.scaler.get_scale() == 2.0 ** (24 - skips)
 
 
-def test_half_precision_goes_on_exactly(tmp_path: Path) -> None:
-    for name in ("straight", "stopped"):
-        stops = iter([False] * 3 if name == "stopped" else [])
-        kit = Kit(tmp_path / name, machine=half(2.0**20))
-        kit.go(lambda stops=stops, name=name: next(stops, name == "stopped"))
-    Kit(tmp_path / "stopped", machine=half(1.0)).go()
+@pytest.mark.parametrize(
+    "machine", [lambda: half(2.0**20), lambda: cpu(precision="bf16-mixed")], ids=["float16", "bfloat16"]
+)
+def test_half_precision_goes_on_exactly(machine: Callable[[], Machine], tmp_path: Path) -> None:
+    Kit(tmp_path / "straight", machine=machine()).go()
+    Kit(tmp_path / "stopped", machine=machine()).go(after(3))
+    Kit(tmp_path / "stopped", machine=machine()).go()
     assert_same_run(tmp_path / "stopped", tmp_path / "straight")
 
 

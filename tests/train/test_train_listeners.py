@@ -33,11 +33,6 @@ from ftcseg.train.trackers import Forgiving, tracker
 from ftcseg.types import Clock, PseudoCounts, SemiBatch, StepResult
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def step_done(
     step: int, loss: float, *, seen: tuple[int, ...] = (6, 2, 0), kept: tuple[int, ...] = (3, 0, 0)
 ) -> StepDone:

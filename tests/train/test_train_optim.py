@@ -17,11 +17,6 @@ from ftcseg.train.optim import Optim, OptimParams, schedule
 from ftcseg.types import Clock, SemiBatch
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def test_the_first_two_steps_share_the_starting_rate() -> None:
     # UniMatch V2 sets lr0 * (1 - it / total) ** 0.9 after iteration it; with total = 10 by hand:
     # 0.9 ** 0.9 = 0.909533, 0.5 ** 0.9 = 0.535887, 0.2 ** 0.9 = 0.234924

@@ -47,7 +47,6 @@ def test_two_processes_equal_one_with_the_double_batch(tmp_path: Path) -> None:
     outputs = [process.communicate(timeout=120) for process in both]
     assert [out.split()[-1:] for out, _ in outputs] == [["done"], ["done"]], outputs
 
-    torch.set_num_threads(1)
     Kit(tmp_path / "one", params=PARAMS, method=Toy(plain=True), stream=big_stream).go()
     ours, theirs = tensors_in(tmp_path / "both"), tensors_in(tmp_path / "one")
     for name in (n for n in ours if n.startswith(("model/student", "model/teacher", "optim/"))):

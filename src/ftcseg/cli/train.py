@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ftcseg.cli.show import progress_bar
+
+if TYPE_CHECKING:
+    from ftcseg.train.events import Event, Listener
 
 
 def train(
@@ -34,12 +38,19 @@ def train(
     """
     from ftcseg import api
     from ftcseg.errors import UsageError
+    from ftcseg.train.events import RunStarted
     from ftcseg.train.listeners import Terminal
 
     if (dataset is None) == (resume is None):
         raise UsageError("Give a dataset to train on, or --resume RUN to continue one.")
-    with progress_bar("Looking at every file") as progress:
-        watchers = [Terminal()]
+    with ExitStack() as bar, closing(Terminal()) as terminal:
+        progress = bar.enter_context(progress_bar("Looking at every file"))
+
+        def end_bar(event: Event) -> None:
+            if isinstance(event, RunStarted):
+                bar.close()  # two live displays would draw over each other
+
+        watchers: list[Listener] = [end_bar, terminal]
         if resume is not None:
             outcome = api.resume(resume, listeners=watchers, progress=progress)
         else:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset
+from ftcseg.errors import UsageError
 from ftcseg.evaluate.windows import nearest_multiple
 from ftcseg.methods import METHODS
 from ftcseg.methods.base import Method
@@ -24,7 +25,7 @@ from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
 from ftcseg.types import ClassTable
-from ftcseg.views.geometry import GeometryParams, lay_image, lay_labels, whole
+from ftcseg.views.geometry import GeometryParams, fit_channels, lay_image, lay_labels, whole
 from ftcseg.views.loader import ViewParams
 
 
@@ -39,6 +40,8 @@ class Network:
 
 def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> Network:
     """The network of a run; the same seed gives the same start."""
+    if config.model.checkpointing:
+        raise UsageError("No network of a run trades time for memory yet. Leave out model.checkpointing.")
     torch.manual_seed(config.seed)
     net, report = build_model(
         config.model.encoder,
@@ -81,6 +84,8 @@ def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: 
 
 def _thresholds(config: RunConfig, pixels: Tensor) -> Thresholds:
     if config.thresholds == "atc":
+        if config.atc.acc_model != "student":  # a Pair hands over the student's answers, whatever is set
+            raise UsageError("No method asks its teacher about labels yet. Leave out atc.acc_model.")
         return ATC(len(pixels), config.atc, pixels)
     return Fixed(len(pixels), config.tau)
 
@@ -98,7 +103,7 @@ def _labeled_maps(network: Network, labeled: Dataset) -> Iterator[tuple[list[Ten
             nearest_multiple(round(width * factor), spec.multiple),
         )
         window = whole(height, width, size)
-        image = lay_image(sample.image, window, size)[None]
+        image = lay_image(fit_channels(sample.image, spec.in_channels, sample.id), window, size)[None]
         mean, std = (image.new_tensor(v).view(1, -1, 1, 1) for v in (spec.mean, spec.std))
         assert sample.labels is not None
         yield net.features((image - mean) / std), lay_labels(sample.labels, window, size)[None]
@@ -118,4 +123,5 @@ def view_params(config: RunConfig, spec: ModelSpec) -> ViewParams:
         config.data.unlabeled_batch,
         spec.mean,
         spec.std,
+        spec.in_channels,
     )

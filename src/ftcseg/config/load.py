@@ -34,6 +34,8 @@ class Draft:
         place = self.values
         for name in path:
             place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"There is no setting {key}: {name} is a value of its own.")
         place[last] = value
         self.why[key] = why
 
@@ -57,7 +59,8 @@ class Draft:
             return TypeAdapter(RunConfig).validate_python(self.values)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("literal", "int", "str")))
+            names = [part for part in first["loc"] if isinstance(part, str)]  # a number is a place in a list
+            where = ".".join(part for part in names if not part.startswith(("literal", "int", "str")))
             raise UsageError(f"{where} cannot be {first['input']!r}: {first['msg']}.") from error
 
 
@@ -72,7 +75,10 @@ def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
     draft.set("method", base, "asked for")
     for text in overrides:
         key, value = parse_override(text)
-        draft.set(key, value, "set by the user")
+        if isinstance(value, Mapping):  # opr={layers: 2} says nothing about the other settings of opr
+            draft.add(value, "set by the user", f"{key}.")
+        else:
+            draft.set(key, value, "set by the user")
     return draft
 
 
@@ -115,7 +121,8 @@ def _known_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:
     for name, value in values.items():
         if name not in hints:
             near = difflib.get_close_matches(f"{prefix}{name}", _all_keys(), n=3, cutoff=0.4)
-            raise UsageError(f"There is no setting {prefix}{name}. Did you mean {' or '.join(near)}?")
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"There is no setting {prefix}{name}.{hint}")
         inner = hints[name].default_factory
         example = inner() if inner is not dataclasses.MISSING else None
         if dataclasses.is_dataclass(example):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
+from ftcseg.errors import UsageError
 from ftcseg.nets.opr import OPRParams
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATCParams
@@ -18,8 +21,8 @@ from ftcseg.views.photometric import PhotometricParams
 class DataConfig:
     """Which images, and how they are cut."""
 
-    labels: str | None = None
-    """How many labelled images to draw, "2%" or "30"; without it every mask of the training part is a label."""
+    labels: str | int | None = None
+    """How many labelled images to draw, 2% or 30; without it every mask of the training part is a label."""
     split: str | None = None
     """A split made by `ftcseg split`, instead of drawing one."""
     part: Part | None = None
@@ -58,7 +61,7 @@ class EvalConfig:
     """When and how the model is judged."""
 
     every: int = 0
-    """Steps between evaluations; 0 is a tenth of the run."""
+    """Steps between evaluations, a fifth of the run unless set; 0 is at the end only."""
     batch: int = 8
     window: int | None = None
     """Side of sliding windows; None evaluates whole images."""
@@ -66,6 +69,24 @@ class EvalConfig:
     """At the end, measure pseudo-labels against the masks of unlabelled images where there are any."""
     audit_images: int = 200
     """Images of that audit, evenly through the list."""
+
+
+LEAST: Mapping[str, int] = {
+    "seed": 0,
+    "steps": 1,
+    "data.labeled_batch": 1,
+    "data.unlabeled_batch": 1,
+    "data.workers": 0,
+    "evaluation.every": 0,
+    "evaluation.batch": 1,
+    "evaluation.audit_images": 1,
+    "processes": 1,
+    "nodes": 1,
+    "threads": 0,
+    "save_every": 0,
+    "log_every": 0,
+}
+"""The smallest value of each number that counts something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +116,14 @@ class RunConfig:
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] | None = None
     """Number format; None is half precision where the hardware computes in it."""
     threads: int = 0
-    """Threads of each process; 0 is all cores."""
+    """Threads of each process; 0 shares all cores among them."""
     save_every: int = 0
-    """Steps between checkpoints; 0 is a twentieth of the run."""
+    """Steps between checkpoints, a twentieth of the run unless set; 0 is with each evaluation only."""
     log_every: int = 0
-    """Steps between log lines; 0 is a hundredth of the run."""
+    """Steps between log lines, a hundredth of the run unless set; 0 is at the end only."""
+
+    def __post_init__(self) -> None:
+        for key, least in LEAST.items():
+            value = attrgetter(key)(self)
+            if value < least:
+                raise UsageError(f"{key} cannot be {value}: it must be at least {least}.")

@@ -297,6 +297,6 @@ def _read_tiff(path: Path, max_pixels: int) -> tuple[Pixels, int]:
         array = _tiff_array(page)
         if page.photometric.name == "PALETTE":
             array = (np.moveaxis(page.colormap[:, array[:, :, 0]], 0, -1) >> 8).astype(np.uint8)
-        elif page.photometric.name == "MINISWHITE" and array.dtype.kind in "bu":
+        elif page.photometric.name == "MINISWHITE" and array.dtype.kind in ("b", "u"):
             array = ~array  # stored as a negative: 0 is white
         return _own_depth(array), _tiff_orientation(page)

@@ -19,7 +19,7 @@ JPEG_QUALITY = 95
 STORED_IGNORE = {np.uint8: 255, np.uint16: 65535}
 """How IGNORE is written: the largest number the mask's depth holds."""
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".png": "PNG", ".gif": "PNG"}
-_HOLDS = {"JPEG": ("L", "RGB"), "WEBP": ("RGB", "RGBA"), "BMP": ("L", "RGB", "RGBA")}
+_HOLDS = {"JPEG": ("L", "RGB"), "WEBP": ("RGB", "RGBA"), "BMP": ("L", "RGB")}
 """Modes that a format can store as they are; PNG takes all others."""
 _EXIF_ORIENTATION = 0x0112
 _PNG_HEADER_BYTES = 33  # the signature and the first chunk
@@ -62,7 +62,7 @@ def encode_image(suffix: str, pixels: Pixels, orientation: int = 1) -> bytes:
     if kind == "JPEG":
         options |= {"quality": JPEG_QUALITY, "subsampling": 0}
     if kind == "WEBP":
-        options |= {"lossless": True}
+        options |= {"lossless": True, "exact": True}  # also where alpha hides the colour
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -58,7 +59,8 @@ def ask(
         with torch.no_grad():
             weak_logits = teacher(weak)
         labeled_maps, strong_maps = _features(student, labeled, views, norms)
-    strong_logits = student.decode(strong_maps, size, perturb)
+    with still_statistics(student) if norms == "labeled" else nullcontext():  # heads have norms too
+        strong_logits = student.decode(strong_maps, size, perturb)
     return Answers(
         student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps
     )

@@ -85,7 +85,7 @@ def write(folder: Path, name: str, parts: Mapping[str, Mapping[str, Tensor]], st
         files = {part: _write_tensors(_tensor_file(new, part), tensors) for part, tensors in parts.items()}
         _write_state(new / STATE_FILE, {**state, "format": FORMAT, "sha256": files})
         _flush(new)
-        _verify(new)
+        _read_state(new)
         _swap(folder, name)
     except (OSError, SafetensorError, _Damaged) as error:
         shutil.rmtree(new, ignore_errors=True)
@@ -158,22 +158,28 @@ def _verify(path: Path) -> dict[str, Any]:
     """The state of a whole checkpoint; FileNotFoundError where there is no folder, _Damaged where it is not whole."""
     if not path.is_dir():
         raise FileNotFoundError(path)
+    state = _read_state(path)
+    if state["format"] != FORMAT:
+        raise _Damaged(f"its format is {state['format']}, and this version of ftcseg reads {FORMAT}")
+    for part, expected in state["sha256"].items():
+        file = _tensor_file(path, part)
+        if not file.is_file() or _sha256(file) != expected:
+            raise _Damaged(f"{file.name} does not match its checksum")
+    return state
+
+
+def _read_state(path: Path) -> dict[str, Any]:
     file = path / STATE_FILE
     try:
         if file.stat().st_size > MAX_TEXT_BYTES:
             raise _Damaged(f"{STATE_FILE} is too large to be one")
-        state = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         seal = state.pop("seal")
-        parts = dict(state["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _Damaged(f"{STATE_FILE} is missing or damaged") from error
     if seal != _seal(state):
         raise _Damaged(f"{STATE_FILE} does not match its checksum")
-    for part, expected in parts.items():
-        tensors = _tensor_file(path, part)
-        if not tensors.is_file() or _sha256(tensors) != expected:
-            raise _Damaged(f"{tensors.name} does not match its checksum")
-    return dict(state)
+    return state
 
 
 def _is_whole(path: Path) -> bool:

@@ -115,7 +115,7 @@ class Guard:
         if trouble.moved:
             return False
         self._slots.restore()
-        self._skips += 0 if blameless and trouble.what == "gradient" else 1
+        self._skips += self._machine.highest(int(not blameless or trouble.what != "gradient"))
         state = self._trained | self._followers | self._slots.floating()
         hurt = self._machine.highest(~_all_finite(state.values()))  # a skip mends no weight
         return not hurt and self._skips < self.params.skips

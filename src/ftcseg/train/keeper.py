@@ -1,7 +1,8 @@
 """Whatever must survive a restart, and when it is written down.
 
-Three checkpoints: `last` is where the run is, `best` had the best score, `last_good` passed the finite check at the
-last evaluation; it is what a roll-back returns to, and what a damaged `last` is replaced by.
+Three checkpoints: `last` is where the run stood when it was last saved, and where it ended; `last_good` is where it
+stood at the last evaluation, and what a roll-back returns to; `best` had the best score. A run goes on from the newer
+one of the first two, or from the other where that one is damaged.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ftcseg.train.optim import Optim
 from ftcseg.types import Clock
 
 FOLDER = "checkpoints"
+RESUMABLE = ("last", "last_good")
 
 
 class Survivor(Protocol):
@@ -71,11 +73,12 @@ class Keeper:
         self._journal = journal
         self._best: dict[str, Any] = {"metric": params.metric, "score": None, "step": None}
         self._judged = 0  # the step of the last evaluation
-        self._saved: int | None = None  # the step in `last`
+        self._saved = -1  # the step in `last`, if that is all there is to say about it
+        self._is_fresh = True
 
     def begin(self, clock: Clock) -> None:
         """Make sure that there is a good state to return to, and that nobody else's is overwritten."""
-        if self._saved is None and any(checkpoint.exists(self.folder, name) for name in ("last", "best", "last_good")):
+        if self._is_fresh and any(checkpoint.exists(self.folder, name) for name in (*RESUMABLE, "best")):
             raise CheckpointError(
                 f"{self.folder} already holds checkpoints. Resume that run, or give this one a folder of its own."
             )
@@ -83,7 +86,7 @@ class Keeper:
             self.save(clock, "last_good")
 
     def is_due(self, clock: Clock) -> bool:
-        """Whether `last` should be written now; an evaluation that is still owed will write it anyway."""
+        """Whether `last` should be written now; an evaluation that is still owed will save the place anyway."""
         return _falls_on(clock.step, self.params.save_every) and not self.owes_scores(clock)
 
     def owes_scores(self, clock: Clock) -> bool:
@@ -93,14 +96,20 @@ class Keeper:
 
     def is_best(self, clock: Clock, scores: Scores) -> bool:
         """Note an evaluation; True where no earlier one was better."""
-        self._judged = clock.step
+        self._judged, self._saved = clock.step, -1
         value = next(iter(scores.values()), {}).get(self.params.metric)
-        if value is None or not math.isfinite(value):
+        if value is None or not math.isfinite(value) or not self._guard.is_calm:
             return False
         if self._best["score"] is not None and value <= self._best["score"]:
             return False
         self._best |= {"score": float(value), "step": clock.step}
         return True
+
+    def worth_keeping(self, *, best: bool) -> list[str]:
+        """The checkpoints to write after an evaluation, in this order; in the middle of trouble nothing is good."""
+        if not self._guard.is_calm:
+            return ["last"]
+        return ["best", "last_good"] if best else ["last_good"]
 
     def save(self, clock: Clock, name: str = "last") -> None:
         """Write a checkpoint. NotFinite, and nothing is written, where it would hold a number that is none."""
@@ -127,19 +136,26 @@ class Keeper:
 
     def restore(self) -> Clock | None:
         """Put everything back as the newest whole checkpoint has it; None in a folder without any."""
-        if not any(checkpoint.exists(self.folder, name) for name in ("last", "last_good")):
+        names = [name for name in RESUMABLE if checkpoint.exists(self.folder, name)]
+        if not names:
             return None
-        damage = ""
-        try:
-            found = checkpoint.read(self.folder, "last")
-        except CheckpointError as error:
-            found = checkpoint.read(self.folder, "last_good")
-            damage = f"{error} The run goes on from last_good, step {found.state['clock']['step']}."
-        self._refuse_strangers(found)
-        clock = self._load(found)
-        self._guard.load(found.state["guard"])
-        self._saved = -1 if damage else clock.step
-        self.note = f"{damage} {self._changes_since(found)}".strip()
+        whole: dict[str, Checkpoint] = {}
+        damage: list[CheckpointError] = []
+        for name in names:
+            try:
+                whole[name] = checkpoint.read(self.folder, name)
+            except CheckpointError as error:
+                damage.append(error)
+        if not whole:
+            raise CheckpointError(" ".join(map(str, damage)))
+        name = max(whole, key=lambda name: _age(whole[name]))  # the first of two that are equally new
+        self._refuse_strangers(whole[name])
+        clock = self._load(whole[name])
+        self._guard.load(whole[name].state["guard"])
+        self._saved = clock.step if name == "last" else -1
+        self._is_fresh = False
+        notes = [*map(str, damage), f"The run goes on from {name}, step {clock.step}."] if damage else []
+        self.note = " ".join([*notes, *self._changes_since(whole[name])])
         return clock
 
     def roll_back(self) -> Clock:
@@ -170,10 +186,10 @@ class Keeper:
             "processes": str(self._machine.world),
         }
 
-    def _changes_since(self, found: Checkpoint) -> str:
+    def _changes_since(self, found: Checkpoint) -> list[str]:
         theirs, ours = found.state["made_by"], self._maker()
         changes = [f"{key} was {theirs[key]} and is {ours[key]}" for key in ours if theirs[key] != ours[key]]
-        return f"Numbers may differ in their last digits: {', '.join(changes)}." if changes else ""
+        return [f"Numbers may differ in their last digits: {', '.join(changes)}."] if changes else []
 
     def _load(self, found: Checkpoint) -> Clock:
         state = found.state
@@ -202,6 +218,10 @@ class Keeper:
                 f"{found.path} belongs to a run with another {' and '.join(different)}. Resume it with its own "
                 f"config.yaml and split.json, or start a new run in another folder."
             )
+
+
+def _age(found: Checkpoint) -> tuple[int, int]:
+    return found.state["clock"]["step"], found.state["judged"]
 
 
 def _falls_on(step: int, every: int) -> bool:

@@ -38,7 +38,7 @@ def run(  # noqa: PLR0913, the loop's whole world, each thing by its name
     while not stop():
         try:
             if keeper.owes_scores(clock):
-                weigh(method, keeper, guard, emit, clock, judge)
+                score(method, keeper, emit, clock, judge)
             if clock.step >= clock.total:
                 break
             guard.remember()  # a step that fails must leave no trace
@@ -77,14 +77,13 @@ def learn(method: Method, batches: Iterable[SemiBatch], optim: Optim, clock: Clo
     return merged(results)
 
 
-def weigh(method: Method, keeper: Keeper, guard: Guard, emit: Emit, clock: Clock, judge: Judge) -> None:
-    """Score the predictors and keep what they are."""
+def score(method: Method, keeper: Keeper, emit: Emit, clock: Clock, judge: Judge) -> None:
+    """Have the predictors judged, and keep them."""
     began = time.perf_counter()
     scores = judge(method, clock)
     best = keeper.is_best(clock, scores)
     emit(Evaluated(clock, scores, best, time.perf_counter() - began))
-    wanted = {"best": best, "last_good": guard.is_calm, "last": True}  # until `last` is there, a restart weighs again
-    for name in (name for name, is_wanted in wanted.items() if is_wanted):
+    for name in keeper.worth_keeping(best=best):
         keeper.save(clock, name)
         emit(Saved(clock, name))
 

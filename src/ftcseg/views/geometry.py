@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ftcseg.errors import ImageError
 from ftcseg.types import IGNORE, Labels, Pixels
 
 WHITE = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0, np.dtype(np.float32): 1.0}
 """What counts as 1 in each depth; float images are taken as they are."""
+ALPHA = {2: 1, 4: 3}
+"""Channel counts whose last channel is transparency, and how many come before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,26 @@ class GeometryParams:
     """Images are first brought to this shorter side; None keeps their own size."""
     scale: tuple[float, float] = (0.5, 2.0)
     flip: float = 0.5
+
+
+def fit_channels(image: Pixels, wanted: int, name: str) -> Pixels:
+    """The image in the channels a network reads; one that cannot be brought to them is an ImageError that names it.
+
+    Transparency is left out, grey is repeated, three equal channels are one grey; nothing is mixed or guessed.
+    """
+    if image.dtype == np.float32 and not np.isfinite(image).all():
+        raise ImageError(f"{name} holds NaN or infinity.", remedy="Mend or remove these pixels.", kind="not-finite")
+    count = image.shape[2]
+    if count == wanted:
+        return image
+    opaque = image[:, :, : ALPHA.get(count, count)]
+    if opaque.shape[2] == wanted:
+        return opaque
+    if opaque.shape[2] == 1:
+        return opaque.repeat(wanted, axis=2)
+    if wanted == 1 and (opaque == opaque[:, :, :1]).all():
+        return opaque[:, :, :1]
+    raise ImageError(f"{name} has {count} channels; this run reads {wanted}.", remedy="Convert it.", kind="channels")
 
 
 def draw_window(shape: tuple[int, int], params: GeometryParams, rng: np.random.Generator) -> Window:

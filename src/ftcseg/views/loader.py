@@ -6,8 +6,9 @@ step without replaying what came before, and the number of loader workers change
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ftcseg.data.dataset import Dataset
 from ftcseg.errors import DataError
 from ftcseg.rng import random_for
 from ftcseg.types import Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
-from ftcseg.views.geometry import GeometryParams, draw_window, lay_image, lay_labels, shown_area
+from ftcseg.views.geometry import GeometryParams, draw_window, fit_channels, lay_image, lay_labels, shown_area
 from ftcseg.views.mix import CutMixParams, draw_box
 from ftcseg.views.photometric import PhotometricParams, apply_looks, draw_look
 
@@ -41,6 +42,8 @@ class ViewParams:
     unlabeled_batch: int = 4
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    in_channels: int | None = None
+    """What images are brought to; None takes them as they are."""
 
 
 class Order:
@@ -62,8 +65,8 @@ class Order:
 class _Shelf:
     """Decoded samples of a dataset, the first so many bytes of them kept."""
 
-    def __init__(self, dataset: Dataset, limit: int = CACHE_BYTES) -> None:
-        self.dataset, self.room = dataset, limit
+    def __init__(self, dataset: Dataset, channels: int | None, limit: int = CACHE_BYTES) -> None:
+        self.dataset, self.channels, self.room = dataset, channels, limit
         self._kept: dict[int, Sample] = {}
 
     def __getitem__(self, index: int) -> Sample:
@@ -71,6 +74,8 @@ class _Shelf:
         if kept is not None:
             return kept
         sample = self.dataset[index]
+        if self.channels is not None:
+            sample = replace(sample, image=fit_channels(sample.image, self.channels, sample.id))
         size = sample.image.nbytes + (sample.labels.nbytes if sample.labels is not None else 0)
         if size <= self.room:
             self._kept[index] = sample
@@ -84,9 +89,11 @@ class BatchMaker(TorchDataset[SemiBatch]):
     def __init__(
         self, labeled: Dataset, unlabeled: Dataset | None, plan: ViewPlan, params: ViewParams, seed: int
     ) -> None:
-        self.labeled, self.plan, self.params, self.seed = _Shelf(labeled), plan, params, seed
+        self.plan, self.params, self.seed = plan, params, seed
+        self.labeled = _Shelf(labeled, params.in_channels)
         self.labeled_order = Order(len(labeled), seed, "labeled")
-        self.unlabeled = _Shelf(unlabeled) if plan.unlabeled and unlabeled is not None and len(unlabeled) else None
+        wanted = unlabeled if plan.unlabeled else None
+        self.unlabeled = _Shelf(wanted, params.in_channels) if wanted is not None and len(wanted) else None
         self.unlabeled_order = Order(len(unlabeled), seed, "unlabeled") if unlabeled is not None else None
         self.rank, self.world = 0, 1
 
@@ -180,7 +187,6 @@ class Stream:
 
     maker: BatchMaker
     workers: int = 0
-    pin_memory: bool = False
 
     def __call__(self, start: int) -> Iterator[SemiBatch]:
         """Batches start, start + 1, ... without end."""
@@ -189,16 +195,33 @@ class Stream:
             while True:
                 yield self.maker[step]
                 step += 1
-        loader: DataLoader[SemiBatch] = DataLoader(
-            self.maker,
+        loader: DataLoader[SemiBatch | DataError] = DataLoader(
+            _Spoken(self.maker),
             batch_size=None,
             sampler=_From(start),
             num_workers=self.workers,
             prefetch_factor=2,
-            pin_memory=self.pin_memory,
             worker_init_fn=_start_worker,
+            # Its own: the loader draws a seed for its workers, and the global generator belongs to the run.
+            generator=torch.Generator(),
         )
-        yield from loader
+        for batch in loader:
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+
+
+class _Spoken(TorchDataset["SemiBatch | DataError"]):
+    """Hands a DataError over instead of raising it: a loader would wrap it in the traceback of its worker."""
+
+    def __init__(self, maker: BatchMaker) -> None:
+        self.maker = maker
+
+    def __getitem__(self, step: int) -> SemiBatch | DataError:
+        try:
+            return self.maker[step]
+        except DataError as error:
+            return error
 
 
 class _From:
@@ -213,9 +236,8 @@ class _From:
 
 
 def _start_worker(_worker: int) -> None:
-    import signal
-
     torch.set_num_threads(1)
-    # The parent decides when to stop; workers inherit its handlers and must not act on them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A signal to the whole group is for the parent: it decides when to stop, and still wants its batch until then.
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

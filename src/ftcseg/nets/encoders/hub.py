@@ -162,7 +162,7 @@ def _dry_run(name: str, place: str, config: Any) -> tuple[Any, Facts]:
             )
     except Exception as error:  # whatever a stranger's model raises means the same to us
         raise UsageError(
-            f"{name} cannot be an encoder: it does not take images of any size ({type(error).__name__}: {error})."
+            f"{name} cannot be an encoder for images of any size ({type(error).__name__}: {error})."
         ) from error
     unused = tuple(key for key, grad in zip(names, grads, strict=True) if grad is None)
     mean, std = _stats(place)
@@ -208,8 +208,10 @@ def _stats(place: str) -> tuple[Sequence[float], Sequence[float]]:
     base = import_module("transformers.image_processing_base")
     try:
         found, _ = base.ImageProcessingMixin.get_image_processor_dict(place)
-    except Exception:  # many models come without: nothing is lost
+    except OSError:  # many models come without
         found = {}
+    except Exception as error:  # but a guess in place of what is there would change every result
+        raise FetchError(f"The preprocessor_config.json of {place} cannot be read: {error}") from error
     return found.get("image_mean") or IMAGENET_MEAN, found.get("image_std") or IMAGENET_STD
 
 
