@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 
 import numpy as np
 
-from ftcseg.rng import random_for, shuffled
+from ftcseg.rng import random_for, seed_for, shuffled
 
 
 def test_the_same_place_draws_the_same_numbers() -> None:
@@ -35,6 +36,19 @@ def test_a_draw_is_the_same_in_another_process_and_on_other_days() -> None:
     code = "from ftcseg.rng import random_for; print(random_for(7, 'frame', 3).integers(1_000_000, size=3).tolist())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert told == str(random_for(7, "frame", 3).integers(1_000_000, size=3).tolist())
+
+
+def test_a_seed_belongs_to_its_place_and_fits_into_63_bits() -> None:
+    seeds = [seed_for(0, "worker", i) for i in range(100)]
+    assert seeds == [seed_for(0, "worker", i) for i in range(100)]
+    assert len(set(seeds)) == 100
+    assert all(0 <= seed < 2**62 for seed in seeds)
+
+
+def test_names_that_are_no_text_have_their_chance_too() -> None:
+    odd = os.fsdecode(b"caf\xe9.png")
+    assert random_for(0, odd).random() != random_for(0, "café.png").random()
+    assert sorted(shuffled([odd, "a.png"], 0)) == sorted([odd, "a.png"])
 
 
 def test_the_order_is_that_of_the_hashes() -> None:

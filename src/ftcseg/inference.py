@@ -1,13 +1,13 @@
 """What is done with a trained model: evaluate it, predict with it, audit the pseudo-labels it was trained on.
 
 A source is a MODEL folder (config.json and model.safetensors) or a RUN folder, which holds one as `model/` beside its
-`checkpoints/`. Results are plain mappings, ready for JSON.
+`checkpoints/`, its split and its settings. Results are plain mappings, ready for JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -18,13 +18,13 @@ from ftcseg.config.load import Draft
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset, open_dataset
 from ftcseg.data.split_files import SPLIT, read_split
-from ftcseg.errors import UsageError, unknown_name
+from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.evaluate.audit import audit
 from ftcseg.evaluate.files import WHAT, Look, Predicted, predict_folder
 from ftcseg.evaluate.metrics import Scores
 from ftcseg.evaluate.predictor import Predictor
 from ftcseg.evaluate.run import chosen, evaluate
-from ftcseg.files import read_yaml
+from ftcseg.files import read_json, read_yaml
 from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, has_part, load_model
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.parallel import Progress, silent
@@ -32,6 +32,8 @@ from ftcseg.report.pictures import class_colors, overlay, visible
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
+from ftcseg.train import checkpoint as checkpoints
+from ftcseg.train.keeper import FOLDER
 from ftcseg.types import PARTS, ClassTable, Labels, Part, Pixels
 
 Checkpoint: TypeAlias = Literal["last", "best", "all"]
@@ -40,6 +42,7 @@ NETS = {"teacher": "pair.teacher.net.", "student": "pair.student."}
 """Where a checkpoint keeps its networks; the first is the one a user gets."""
 THRESHOLDS = "pair.thresholds."
 SETTINGS = "config.yaml"
+NOTE = "run.json"
 MODEL = "model"
 _DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -86,11 +89,13 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
 ) -> dict[str, Any]:
     """Scores of a model, and of a run's checkpoints, on one part of a set: val, or test where val has no masks.
 
-    The top level holds the model's own scores; "checkpoints" those of student and teacher at "last" and "best".
+    The top level holds the model's own scores; "checkpoints" those of student and teacher at "last" and "best". A run
+    remembers which images it was trained on: on its own set, or a copy of it, the parts are those of its split.
     """
     opened = load_source(source, hub=hub)
     data = open_dataset(dataset, root=None if root is None else Path(root))
     same_classes(opened.spec.classes, data.classes)
+    data, parts_of = _with_parts(data, opened.run)
     chosen_part = part_with_masks(data, part)
     images = data.part(chosen_part)
     nets: dict[tuple[str, str], nn.Module] = {(MODEL, MODEL): opened.net}
@@ -118,6 +123,7 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
     return {
         "dataset": data.description.name,
         "part": chosen_part,
+        "parts_of": parts_of,
         "images": len(chosen(images, max_images)),
         "source": str(source),
         "settings": {"window": window, "flips": flips, "scales": list(scales), "short_side": opened.spec.short_side},
@@ -170,13 +176,12 @@ def audit_run(  # noqa: PLR0913  each choice has a name
         raise UsageError(f"{run} is a model. An audit needs the whole run, with its checkpoints and its split.")
     if checkpoint not in CHECKPOINTS:
         raise unknown_name("checkpoint", checkpoint, CHECKPOINTS)
-    settings = read_yaml(opened.run / SETTINGS)
-    images = _unlabeled(opened.run, settings, dataset, root)
+    images = _unlabeled(opened.run, dataset, root)
     same_classes(opened.spec.classes, images.classes)
     file = _checkpoint_file(opened.run, checkpoint)
     teacher = build_net(opened.spec, hub=hub)
     fill(teacher, file, NETS["teacher"])
-    thresholds = thresholds_of(_config(settings), len(opened.spec.classes))
+    thresholds = thresholds_of(_config(opened.run), len(opened.spec.classes))
     fill(thresholds, file, THRESHOLDS)
     found = audit(
         _placed(teacher, device),
@@ -243,7 +248,7 @@ def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tupl
         if checkpoint != "all":
             raise UsageError(f"A model folder has no checkpoint «{checkpoint}». Give the run it came from.")
         return {}
-    there = [name for name in CHECKPOINTS if (opened.run / "checkpoints" / name / WEIGHTS).is_file()]
+    there = [name for name in CHECKPOINTS if checkpoints.exists(opened.run / FOLDER, name)]
     nets: dict[tuple[str, str], nn.Module] = {}
     for name in there if checkpoint == "all" else [checkpoint]:
         file = _checkpoint_file(opened.run, name)
@@ -257,10 +262,30 @@ def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tupl
 
 
 def _checkpoint_file(run: Path, name: str) -> Path:
-    file = run / "checkpoints" / name / WEIGHTS
-    if not file.is_file():
-        raise UsageError(f"The run {run} has no checkpoint «{name}» ({file} is missing).")
-    return file
+    """The weights of a checkpoint, whole by its checksums."""
+    if not checkpoints.exists(run / FOLDER, name):
+        raise UsageError(f"The run {run} has no checkpoint «{name}».")
+    return checkpoints.read(run / FOLDER, name).path / WEIGHTS
+
+
+def _with_parts(data: Dataset, run: Path | None) -> tuple[Dataset, Literal["run", "dataset"]]:
+    """The set with the parts of the run's split where it holds those images, and with its own otherwise.
+
+    A split may have drawn its own validation part; by the set's own parts, training images could be evaluated on.
+    """
+    if run is None or not (run / SPLIT).is_file():
+        return data, "dataset"
+    split, held = read_split(run)
+    images: dict[Part, Sequence[str]] = {
+        "train": (*split.labeled, *split.unlabeled, *split.left_out),
+        "val": held["val"],
+        "test": held["test"],
+    }
+    part_of = {name: part for part, names in images.items() for name in names}
+    if not part_of.keys() <= {record.image for record in data.records}:
+        return data, "dataset"
+    records = [replace(record, part=part_of.get(record.image, record.part)) for record in data.records]
+    return replace(data, records=records), "run"
 
 
 def _with_groups(found: Scores, spec: ModelSpec) -> dict[str, Any]:
@@ -269,23 +294,25 @@ def _with_groups(found: Scores, spec: ModelSpec) -> dict[str, Any]:
     return row
 
 
-def _config(settings: Any) -> RunConfig:
-    """The configuration in a run's config.yaml; what else the file says is not its business."""
-    if not isinstance(settings, Mapping):
-        raise UsageError(f"The run's {SETTINGS} holds no settings.")
-    known = {f.name for f in fields(RunConfig)}
+def _config(run: Path) -> RunConfig:
+    """The settings of a run."""
+    settings = read_yaml(run / SETTINGS)
+    values = settings.get("config") if isinstance(settings, Mapping) else None
+    if not isinstance(values, Mapping):
+        raise LayoutError(f"{run / SETTINGS} holds no settings under «config».", remedy="Is it the file of a run?")
     draft = Draft()
-    draft.add({key: value for key, value in settings.items() if key in known}, SETTINGS)
+    draft.add(values, "the run's own")
     return draft.build()
 
 
-def _unlabeled(run: Path, settings: Any, dataset: str | Path | None, root: str | Path | None) -> Dataset:
+def _unlabeled(run: Path, dataset: str | Path | None, root: str | Path | None) -> Dataset:
     """The unlabelled training images of a run that have a mask all the same."""
-    said = settings if isinstance(settings, Mapping) else {}
+    note = read_json(run / NOTE) if (run / NOTE).is_file() else {}
+    said = note if isinstance(note, Mapping) else {}
     path, base = dataset or said.get("dataset"), root or said.get("root")
     if not path:
-        raise UsageError(f"{run / SETTINGS} does not say which set the run was trained on. Give it: --dataset PATH.")
-    split, _ = read_split(run / SPLIT)
+        raise UsageError(f"{run / NOTE} does not say which set the run was trained on. Give it: --dataset PATH.")
+    split, _ = read_split(run)
     data = open_dataset(str(path), root=None if base is None else Path(str(base)))
     images = data.only(list(split.unlabeled)).labeled()
     if not len(images):

@@ -12,7 +12,6 @@ import pytest
 import torch
 import typer
 from PIL import Image
-from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from ftcseg import api
@@ -23,7 +22,7 @@ from ftcseg.config.load import as_mapping
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import open_dataset
 from ftcseg.data.groups import class_groups
-from ftcseg.errors import UsageError
+from ftcseg.errors import FtcsegError, LayoutError, UsageError
 from ftcseg.evaluate.audit import audit as audit_images
 from ftcseg.files import to_yaml
 from ftcseg.inference import audit_run, evaluate_run, load_source, part_with_masks, same_classes
@@ -34,6 +33,7 @@ from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
+from ftcseg.train import checkpoint
 from ftcseg.types import ClassTable
 
 app = typer.Typer()
@@ -78,9 +78,7 @@ def run(sonar12: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     classes = ClassTable(tuple(replace(c, group=groups[c.id]) for c in data.classes))
     for name, seed in (("last", 1), ("best", 2)):
         trained = method(classes, seed)
-        (folder / "checkpoints" / name).mkdir(parents=True)
-        state = {key: value.contiguous() for key, value in trained.state_dict().items()}
-        save_file(state, folder / "checkpoints" / name / "model.safetensors")
+        checkpoint.write(folder / "checkpoints", name, {"model": trained.state_dict()}, {})
     net = trained.pair.teacher.net
     assert isinstance(net, Segmenter)
     spec = ModelSpec(
@@ -95,7 +93,8 @@ def run(sonar12: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     save_model(folder / "model", net, spec)
     config = RunConfig(method="fixmatch", thresholds="atc", atc=ATCParams(clip=(0.1, 0.9), tau0=0.2))
-    (folder / "config.yaml").write_text(to_yaml({"dataset": str(sonar12), **as_mapping(config)}))
+    (folder / "config.yaml").write_text(to_yaml({"config": as_mapping(config), "why": {}}))
+    (folder / "run.json").write_text(json.dumps({"dataset": str(sonar12), "root": None}))
     api.split(sonar12, 8, out=folder)
     return folder
 
@@ -150,6 +149,30 @@ def test_one_checkpoint_may_be_chosen(run: Path, sonar12: Path, tmp_path: Path) 
     assert list(evaluate_run(copy, sonar12)["checkpoints"]) == ["last"]
     with pytest.raises(UsageError, match="no checkpoint «best»"):
         evaluate_run(copy, sonar12, checkpoint="best")
+
+
+def test_a_run_is_evaluated_on_the_part_that_its_own_split_held_out(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    assert evaluate_run(run, sonar12)["parts_of"] == "run"
+    assert evaluate_run(run / "model", sonar12)["parts_of"] == "dataset"
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "split.json").unlink()
+    split = api.split(sonar12, 6, val=3, out=copy / "own")  # sonar12 itself has no validation part
+    (copy / "own" / "split.json").rename(copy / "split.json")
+    found = evaluate_run(copy, sonar12)
+    assert (found["part"], found["images"], found["parts_of"]) == ("val", 3, "run")
+    assert evaluate_run(copy, sonar12, part="train")["images"] == len(split.labeled) + len(split.unlabeled) == 7
+    other = api.simulate(tmp_path / "sonar8", 8, seed=1, workers=1)
+    assert evaluate_run(copy, other)["parts_of"] == "dataset"  # not the images of the split
+
+
+def test_a_damaged_checkpoint_is_not_evaluated(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    weights = copy / "checkpoints" / "best" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(FtcsegError, match="best cannot be used"):
+        evaluate_run(copy, sonar12)
 
 
 def test_the_table_and_the_csv_name_every_class(run: Path, sonar12: Path, tmp_path: Path) -> None:
@@ -266,13 +289,16 @@ def test_audit_table(run: Path) -> None:
     assert not [word for word in words if word not in shown]
 
 
-def test_audit_of_a_model_or_without_a_set_is_one_sentence(run: Path, tmp_path: Path) -> None:
+def test_audit_of_a_model_or_without_a_set_is_one_sentence(run: Path, sonar12: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs the whole run"):
         audit_run(run / "model")
     with pytest.raises(UsageError, match="no checkpoint called"):
         audit_run(run, checkpoint="lats")
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
-    (copy / "config.yaml").write_text("method: fixmatch\n")
+    (copy / "run.json").unlink()
     with pytest.raises(UsageError, match="--dataset"):
         audit_run(copy)
+    (copy / "config.yaml").write_text("method: fixmatch\n")
+    with pytest.raises(LayoutError, match="«config»"):
+        audit_run(copy, dataset=sonar12)

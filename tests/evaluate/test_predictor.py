@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,15 @@ from ftcseg.nets.build import build_model
 from ftcseg.types import Pixels
 
 SURE = {0: (0.9, 0.1), 255: (0.2, 0.8)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Two threads on two cores that others use too wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def noise(*shape: int, seed: int = 0) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ CLASSES = ClassTable(
         ClassInfo(2, "Kanister", group="tail"),
     )
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Two threads on two cores that others use too wait for each other most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def tiny(opr: OPRParams | None = None, **changes: Any) -> tuple[Segmenter, ModelSpec]:

@@ -336,7 +336,11 @@ def test_one_run_tells_its_last_and_its_best(ftc: Path) -> None:
 
 
 def test_a_run_without_scores_says_so(tmp_path: Path) -> None:
-    assert said(scored(tmp_path / "a", "ftc", None)) == "ftc has no score yet; below is what it has logged so far."
+    run, other = scored(tmp_path / "a", "ftc", None), scored(tmp_path / "b", "supervised", None)
+    assert said(run) == "ftc has no final score yet."
+    write_lines(run / "metrics.jsonl", [{"step": 20, "scores": {"teacher": {"miou": 0.31}, "student": {"miou": 0.2}}}])
+    assert said(run) == "ftc has no final score yet; its log has 31.0 mIoU at step 20."
+    assert said(run, other) == "None of these runs has a final score yet; the log of ftc has 31.0 mIoU at step 20."
 
 
 def test_a_stopped_run_is_not_final(tmp_path: Path) -> None:

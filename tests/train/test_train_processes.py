@@ -49,6 +49,9 @@ def test_two_processes_equal_one_with_the_double_batch(tmp_path: Path) -> None:
 
     Kit(tmp_path / "one", params=PARAMS, method=Toy(plain=True), stream=big_stream).go()
     ours, theirs = tensors_in(tmp_path / "both"), tensors_in(tmp_path / "one")
+    assert {name for name in ours if name.startswith("optim/")} == {
+        name for name in theirs if name.startswith("optim/")
+    }
     for name in (n for n in ours if n.startswith(("model/student", "model/teacher", "optim/"))):
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
     lines = [[line for line in lines_in(tmp_path / name) if "seen" in line] for name in ("both", "one")]

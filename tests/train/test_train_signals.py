@@ -178,17 +178,17 @@ from pathlib import Path
 from ftcseg.train.lock import RunLock
 with RunLock(Path(sys.argv[1])):
     if os.fork() == 0:
+        print("forked", flush=True)
         os.close(1)
         time.sleep(3)
         os._exit(0)
-    print("mine", flush=True)
     time.sleep(60)
 """
 
 
 def test_a_worker_that_outlives_its_parent_holds_no_lock(tmp_path: Path) -> None:
     with process(WITH_CHILD, str(tmp_path)) as running:
-        assert line_of(running) == "mine"
+        assert line_of(running) == "forked"
         running.kill()
         running.wait()
         with RunLock(tmp_path):

@@ -36,7 +36,7 @@ Accident = Callable[["Toy", Clock, Tensor], Tensor]
 
 
 class Net(nn.Module):
-    """An encoder with batch norm and dropout, and a head."""
+    """An encoder with batch norm and dropout, a head, and a part that nobody calls."""
 
     def __init__(self, *, plain: bool = False) -> None:
         super().__init__()
@@ -44,6 +44,7 @@ class Net(nn.Module):
         self.norm = nn.Identity() if plain else nn.BatchNorm2d(4)
         self.drop = nn.Identity() if plain else nn.Dropout(0.2)  # draws from torch's global generator
         self.head = nn.Conv2d(4, CLASSES, 1)
+        self.spare = nn.Linear(2, 2)  # never used, like one unit of DPT's: it gets no gradient and must not decay
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.drop(self.norm(self.encoder(images)).relu()))

@@ -62,7 +62,7 @@ def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> N
         mean=encoder.mean,
         std=encoder.std,
         in_channels=in_channels,
-        opr=asdict(config.opr) if config.opr.layers else None,
+        opr=asdict(config.opr),
         short_side=config.data.short_side,
         multiple=encoder.multiple,
     )

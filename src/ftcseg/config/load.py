@@ -55,8 +55,11 @@ class Draft:
     def build(self) -> RunConfig:
         """The checked configuration; a typo or a wrong type is a UsageError that names it."""
         _known_keys(self.values, RunConfig, "")
+        # Laid over the run's own defaults: a group of which one value is set would take its class's for the others.
+        whole = Draft(as_mapping(RunConfig()))
+        whole.add(self.values, "")
         try:
-            return TypeAdapter(RunConfig).validate_python(self.values)
+            return TypeAdapter(RunConfig).validate_python(whole.values)
         except ValidationError as error:
             first = error.errors()[0]
             names = [part for part in first["loc"] if isinstance(part, str)]  # a number is a place in a list

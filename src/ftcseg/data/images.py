@@ -7,6 +7,7 @@ The header is read first: size, frames and depth are judged before anything is d
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ _MOST_CHUNKS = 100_000  # a picture of 800 MB in chunks of 8 kB
 _DEEP_MODES = {2: "RGB;16", 4: "LA;16", 6: "RGBA;16"}  # by the colour type in a PNG's header
 _SILENCE = logging.NullHandler()
 _LARGER = "If it is meant to be that large, raise the limit: «limits: {pixels: N}» in dataset.yaml, or --max-pixels N."
+
+_PILLOW = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,15 @@ def _is_animated(path: Path, image: Image.Image) -> bool:
 @contextmanager
 def _pillow_limit(max_pixels: int) -> Iterator[None]:
     """Pillow refuses what is twice its own limit; ours is the user's, judged by `_check_size` with the file's name."""
-    before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = max_pixels
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # also of damaged EXIF, which is no reason to refuse the picture
-            yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
+    with _PILLOW:  # both the limit and the warning filters belong to the whole process
+        before = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = max_pixels
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # also of damaged EXIF, which is no reason to refuse the picture
+                yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
 
 
 def _check_size(path: Path, width: int, height: int, max_pixels: int) -> None:

@@ -93,6 +93,7 @@ class Size:
 
 WIDE = Size(width=480, height=250, left=40, bottom=24, ticks=5, name="chart")
 SMALL = Size(width=200, height=120, left=34, bottom=20, ticks=3, name="chart small")
+_FEW = 12  # points that each get a marker
 _BAR_LETTERS = 32  # of a class's name
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_LABEL, _BAR_GAP, _BAR_NUMBER = 260, 15, 19, 9, 44
 
@@ -122,7 +123,7 @@ def line_chart(lines: Sequence[Line], values: Sequence[float], form: Form, label
         parts.append(f'<text x="{x_of(step):.1f}" y="{size.height - 5}" text-anchor="{anchor}">{short(step)}</text>')
     for line in lines:
         places = [(x_of(x), None if y is None else y_of(y)) for x, y in line.points]
-        parts.append(_drawn(places, line.style, _mark_places(len(places), line.style) if len(lines) > 1 else ()))
+        parts.append(_drawn(places, line.style, _mark_places(places, line.style, crowded=len(lines) > 1)))
         ringed = next((y for x, y in line.points if x == line.ring and y is not None), None)
         if ringed is not None and line.ring is not None:
             circle = f'<circle class="ring" cx="{x_of(line.ring):.1f}" cy="{y_of(ringed):.1f}" r="7"/>'
@@ -251,12 +252,14 @@ def _drawn(places: Sequence[tuple[float, float | None]], style: int, marks: Sequ
     return f'<g class="s{style}"><path class="line"{dash} d="{path}"/>{shapes}</g>'
 
 
-def _mark_places(count: int, style: int) -> list[int]:
-    """Every place of a short line; of a long one four, shifted from style to style so that markers do not hide."""
-    if count <= 12:
-        return list(range(count))
+def _mark_places(places: Sequence[tuple[float, float | None]], style: int, *, crowded: bool) -> Sequence[int]:
+    """Every place of a short line; of a long one among others four, shifted so that markers do not hide each other."""
+    count = len(places)
+    if sum(y is not None for _, y in places) <= _FEW:
+        return range(count)
     stride = count // 4
-    return [min(stride * i + stride * (2 * style + 1) // (2 * MAX_LINES), count - 1) for i in range(4)]
+    shift = stride * (2 * style + 1) // (2 * MAX_LINES)
+    return [stride * i + shift for i in range(4)] if crowded else []
 
 
 def _marker(style: int, x: float, y: float, r: float = 3.4) -> str:

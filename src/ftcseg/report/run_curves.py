@@ -20,7 +20,7 @@ from ftcseg.report.charts import (
     ticks,
 )
 from ftcseg.report.page import figure, folded, note, points, table
-from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, number, numbers
+from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, miou_in, number, numbers, tail_miou_in
 
 MAX_PANELS = 40
 """Classes with a panel of their own; of more, those with the fewest labelled pixels."""
@@ -48,7 +48,7 @@ def curves(runs: Sequence[Run]) -> str:
 def _scores(runs: Sequence[Run]) -> str:
     """The mIoU of all and of tail classes, of the network a user gets; the best step ringed."""
     charts = []
-    for caption, read in (("all classes", _miou), ("tail classes", _tail_miou)):
+    for caption, read in (("all classes", miou_in), ("tail classes", tail_miou_in)):
         lines = []
         for place, run in enumerate(runs):
             line = [(_step(e), read(e)) for e in run.log if mapping(e.get("scores"))]
@@ -118,7 +118,10 @@ def _losses(runs: Sequence[Run]) -> str:
 def _rates(entry: Facts) -> dict[str, float | None]:
     """What one line of the log says, by the caption of its panel."""
     rates = mapping(entry.get("lr")) or {"": entry.get("lr")}
-    found = {f"loss: {name}": number(value) for name, value in mapping(entry.get("losses")).items()}
+    found = {
+        "loss" if name == "loss" else f"loss: {name}": number(value)
+        for name, value in mapping(entry.get("losses")).items()
+    }
     found |= {"gradient norm": number(entry.get("gradient_norm")), "kept, all classes": number(entry.get("kept"))}
     return found | {f"learning rate {name}".strip(): number(value) for name, value in rates.items()}
 
@@ -174,19 +177,6 @@ def _hundredths(share: float) -> str:
 
 def _step(entry: Facts) -> float:
     return number(entry.get("step")) or 0
-
-
-def _default_scores(entry: Facts) -> Facts:
-    """The scores of the first network, which is the one a user gets."""
-    return mapping(next(iter(mapping(entry.get("scores")).values()), None))
-
-
-def _miou(entry: Facts) -> float | None:
-    return number(_default_scores(entry).get("miou"))
-
-
-def _tail_miou(entry: Facts) -> float | None:
-    return number(mapping(_default_scores(entry).get("groups")).get("tail"))
 
 
 def _tau(entry: Facts, class_id: int) -> float | None:

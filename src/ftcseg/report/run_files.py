@@ -184,6 +184,16 @@ def at(values: Sequence[float | None], place: int) -> float | None:
     return values[place] if place < len(values) else None
 
 
+def miou_in(entry: Facts) -> float | None:
+    """The mIoU in a line of the log, of the first network, which is the one a user gets."""
+    return number(_first_scores(entry).get("miou"))
+
+
+def tail_miou_in(entry: Facts) -> float | None:
+    """The same of tail classes."""
+    return number(mapping(_first_scores(entry).get("groups")).get("tail"))
+
+
 def flat(nested: Facts, above: str = "") -> dict[str, Any]:
     """Nested settings as dotted keys: {"opr": {"count": 16}} is {"opr.count": 16}."""
     found: dict[str, Any] = {}
@@ -193,6 +203,10 @@ def flat(nested: Facts, above: str = "") -> dict[str, Any]:
         else:
             found[f"{above}{key}"] = value
     return found
+
+
+def _first_scores(entry: Facts) -> Facts:
+    return mapping(next(iter(mapping(entry.get("scores")).values()), None))
 
 
 def _name(folder: Path, about: Facts, method: str) -> str:

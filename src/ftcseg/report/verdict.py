@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftcseg.report.page import points
-from ftcseg.report.run_files import SUPERVISED, Run, Score
+from ftcseg.report.run_files import SUPERVISED, Run, Score, miou_in
 
 SMALL = 1.0
 """Points of mIoU below which one run says little: seeds of the same settings differ by as much and more."""
@@ -25,7 +25,8 @@ def verdict(runs: Sequence[Run]) -> str:
     silent = [run.name for run, score in scored if score is None or score.miou is None]
     tail = f" No score yet: {', '.join(silent)}." if silent else ""
     if not known:
-        return "None of these runs has a score yet."
+        told = "".join(_logged(run, f"the log of {run.name}") for run in runs)
+        return f"None of these runs has a final score yet{told}."
     ranked = sorted(known, key=lambda pair: -rounded(pair[1].miou))
     base = next((pair for pair in ranked if pair[0].method == SUPERVISED), None)
     others = [pair for pair in ranked if pair[0].method != SUPERVISED]
@@ -74,7 +75,7 @@ def difference(new: float | None, old: float | None) -> str | None:
 def _alone(run: Run) -> str:
     last, best = run.last, run.score("best")
     if last is None or last.miou is None:
-        return f"{run.name} has no score yet; below is what it has logged so far."
+        return f"{run.name} has no final score yet{_logged(run, 'its log')}."
     text = f"{run.name} reached {points(last.miou)} mIoU{_by_group(last)} with its last checkpoint"
     if best is not None:
         step, chosen = run.results.get("best_step"), run.results.get("chosen_by")
@@ -82,6 +83,12 @@ def _alone(run: Run) -> str:
         inside = f" ({', '.join(filter(None, told))})" if any(told) else ""
         text += f", {points(best.miou)} with its best{inside}"
     return ". ".join([text, *_unfinished([run])]) + "."
+
+
+def _logged(run: Run, whose: str) -> str:
+    """What the log says where scores.json does not."""
+    known = [(entry["step"], miou) for entry in run.log if (miou := miou_in(entry)) is not None]
+    return f"; {whose} has {points(known[-1][1])} mIoU at step {known[-1][0]}" if known else ""
 
 
 def _by_group(score: Score) -> str:

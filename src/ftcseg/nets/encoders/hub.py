@@ -30,6 +30,7 @@ from ftcseg.nets.encoders.base import (
     require_multiple,
     together,
 )
+from ftcseg.nets.encoders.table import ENCODERS
 from ftcseg.nets.weights import HUB, KeyMap, WeightsError, WeightsReport, hub_remedy, load_weights
 
 MAPS = 4
@@ -86,6 +87,8 @@ class Facts:
 
 def is_foreign(name: str) -> bool:
     """Whether the name means a model of the hub or a folder, and not one of our own encoders."""
+    if name in ENCODERS:  # even where the working folder holds a folder of that name
+        return False
     return name.startswith(HUB) or "/" in name or "\\" in name or Path(name).is_dir()
 
 
