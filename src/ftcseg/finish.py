@@ -20,14 +20,14 @@ from ftcseg.evaluate.predictor import Predictor
 from ftcseg.evaluate.run import evaluate
 from ftcseg.files import atomic, write_json
 from ftcseg.methods.base import Method
-from ftcseg.nets.folder import save_model
+from ftcseg.nets.folder import CONFIG, save_model
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.report.pictures import class_colors, overlay, visible
 from ftcseg.train import checkpoint
 from ftcseg.train.keeper import FOLDER
 from ftcseg.types import IGNORE, Group, PseudoLabels, Sample
 
-SCORES, AUDIT, PICTURE_INDEX = "scores.json", "audit.json", "pictures/index.json"
+MODEL, SCORES, AUDIT, PICTURE_INDEX = "model", "scores.json", "audit.json", "pictures/index.json"
 PICTURES = 6
 """Images shown in the report: for each class from the rarest, the evaluated image that shows most of it."""
 _LOOKED_AT = 200  # evaluated images among which those are found
@@ -50,7 +50,8 @@ def finish(
     """Write everything a user looks at and is not there yet; False where it was asked to stop half way."""
     method.eval()
     name, net = next(iter(method.predictors().items()))
-    save_model(run / "model", cast("Segmenter", net), network.spec)
+    if not (run / MODEL / CONFIG).is_file():  # which is written last
+        save_model(run / MODEL, cast("Segmenter", net), network.spec)
     if not (run / SCORES).is_file():
         results = _score_checkpoints(run, config, network, method, data, stop)
         if results is None:

@@ -39,6 +39,7 @@ from ftcseg.finish import finish
 from ftcseg.methods.base import Method
 from ftcseg.parallel import Progress, available_cores, silent
 from ftcseg.report.run_page import write_run_page
+from ftcseg.train import chance
 from ftcseg.train.events import Listener, Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.journal import Journal
@@ -142,6 +143,7 @@ def _prepare(config: RunConfig, examination: Examination, parts: Drawn) -> Ready
     data = gather(config, examination, parts)
     machine = open_machine(config.device, config.processes, config.nodes, config.precision)
     torch.set_num_threads(config.threads or max(1, available_cores() // config.processes))
+    chance.begin(config.seed)
     classes = _with_groups(examination.description.classes, data.groups)
     network = build_network(config, classes, data.in_channels)
     method = build_method(config, network, data.labeled, data.pixels)

@@ -54,10 +54,11 @@ def test_depth_comes_back_whatever_the_suffix(tmp_path: Path, suffix: str, chann
 
 
 def test_a_jpeg_is_a_jpeg_of_high_quality() -> None:
-    pixels = np.repeat(np.linspace(0, 255, 64, dtype=np.uint8)[None, :, None], 64, axis=0)
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     with Image.open(io.BytesIO(encode_image(".jpg", pixels))) as image:
         assert image.format == "JPEG"
-        assert np.abs(np.asarray(image).astype(int) - pixels[:, :, 0]).max() <= 3
+        # Coloured noise is the hardest case: Pillow's default would be off by 48 on average, quality 90 by 6.
+        assert np.abs(np.asarray(image).astype(int) - pixels).mean() < 3.5
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -67,7 +68,7 @@ def test_an_orientation_is_kept(tmp_path: Path, name: str, orientation: int) -> 
     assert read_unturned(tmp_path / name)[1] == orientation
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_orientation_is_kept_in_16_bits(tmp_path: Path, orientation: int) -> None:
     pixels = noise(3, np.uint16)
     write_image(tmp_path / "a.png", pixels, orientation)

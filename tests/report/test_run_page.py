@@ -544,3 +544,22 @@ def test_the_command_writes_the_page_into_the_first_run(tmp_path: Path, capsys: 
 def test_reading_results_needs_no_torch() -> None:
     check = "import sys, ftcseg.report.run_page; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_without_a_command_the_page_makes_one_of_what_the_user_set(tmp_path: Path) -> None:
+    run = scored(tmp_path / "run", "ftc", 0.4)
+    config = {"method": "ftc", "seed": 3, "data": {"labels": "2%", "crop": [240, 160]}}
+    why = {"seed": "set by the user", "data.crop": "set by the user", "data.labels": "preset cpu"}
+    (run / "config.yaml").write_text(yaml.safe_dump({"config": config, "why": why}, sort_keys=False))
+    assert "ftcseg train flsmd --method ftc --set seed=3 --set 'data.crop=[240, 160]'" in Tags(run_page([run])).text
+
+
+def test_groups_may_come_from_the_model(tmp_path: Path, ftc: Path) -> None:
+    results = json.loads((ftc / "scores.json").read_text())
+    told = results.pop("groups")
+    (tmp_path / "scores.json").write_text(json.dumps(results))
+    assert read_run(tmp_path).groups == [None] * len(NAMES)
+    (tmp_path / "model").mkdir()
+    classes = [{"name": name, "group": group} for name, group in zip(NAMES, told, strict=True)]
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"classes": classes}))
+    assert read_run(tmp_path).groups == told

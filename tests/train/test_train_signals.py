@@ -87,6 +87,7 @@ with Stop() as stop:
     if worker == 0:
         time.sleep(0.5)
         os._exit(7 if not stop.asked else 8)
+    time.sleep(0.1)  # Python forgets signals that arrive while it forks
     os.kill(worker, signal.SIGTERM)
     print(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]), stop.asked, flush=True)
 """

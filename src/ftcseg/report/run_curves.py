@@ -25,6 +25,7 @@ from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, miou_in, 
 MAX_PANELS = 40
 """Classes with a panel of their own; of more, those with the fewest labelled pixels."""
 _POINTS, _SMALL_POINTS = 240, 100
+_LEAST_SPAN = 0.02  # of an axis of scores, lest a wobble look like a rise
 _WIDTH, _SMALL_WIDTH = "min(24rem, 100%)", "10rem"
 
 
@@ -55,7 +56,8 @@ def _scores(runs: Sequence[Run]) -> str:
             lines.append(Line(place, thinned(line, _POINTS), number(run.results.get("best_step"))))
         values = _values(lines)
         if values:
-            scale = ticks(min(values), max(values), WIDE.ticks)
+            room = max(0.0, _LEAST_SPAN - (max(values) - min(values))) / 2
+            scale = ticks(max(0.0, min(values) - room), max(values) + room, WIDE.ticks)
             chart = line_chart(lines, scale, _hundredths, f"mIoU of {caption}")
             charts.append(panel(caption, chart, _last_values(lines, points)))
     if not charts:

@@ -63,6 +63,7 @@ class Run:
     split: Facts
     about: Facts  # run.json
     results: Facts  # scores.json
+    model: Facts  # model/config.json
     audit: Facts
     pictures: tuple[Facts, ...]
     log: tuple[Facts, ...]  # metrics.jsonl by step
@@ -105,18 +106,20 @@ class Run:
 
     @property
     def classes(self) -> list[str]:
-        """Class names by id, from whichever file knows them."""
+        """Class names by id, from whichever file knows them: scores, model, split."""
         names = self.results.get("classes")
         if isinstance(names, list) and names:
             return [str(mapping(n).get("name", n)) for n in names]
-        return [str(c.get("name", i)) for i, c in enumerate(mappings(self.split.get("classes")))]
+        known = mappings(self.model.get("classes")) or mappings(self.split.get("classes"))
+        return [str(c.get("name", i)) for i, c in enumerate(known)]
 
     @property
     def groups(self) -> list[str | None]:
-        """The group of each class id, listed or by id in scores.json; None where it does not say."""
+        """The group of each class id, from the scores or the model; None where neither says."""
         told = self.results.get("groups")
-        listed = {str(i): group for i, group in enumerate(told)} if isinstance(told, list) else mapping(told)
-        return [listed.get(str(i)) if listed.get(str(i)) in GROUPS else None for i in range(len(self.classes))]
+        listed = told if isinstance(told, list) else [c.get("group") for c in mappings(self.model.get("classes"))]
+        padded = [*listed, *[None] * len(self.classes)]
+        return [group if group in GROUPS else None for group in padded[: len(self.classes)]]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -145,6 +148,7 @@ def read_run(folder: Path) -> Run:
         split=mapping(_read(folder, "split.json", problems)),
         about=about,
         results=mapping(_read(folder, "scores.json", problems)),
+        model=mapping(_read(folder, "model/config.json", problems, needed=False)),
         audit=mapping(_read(folder, "audit.json", problems, needed=method != SUPERVISED)),
         pictures=mappings(_read(folder, "pictures/index.json", problems)),
         log=_read_steps(folder, "metrics.jsonl", problems),

@@ -16,6 +16,7 @@ MAX_CONFUSION = 40
 """Classes of which the whole matrix is shown; of more, only the worst mix-ups."""
 _MIX_UPS = 5
 _OPR_ROWS = 8
+_BY_USER = "set by the user"  # how config.yaml explains what came from the command line
 _RATES = ("accuracy", "filtered", "correct_kept", "raw_accuracy")
 _GROUP_WORDS = {"global": "all", **{str(g): g if g == "background" else f"{g} classes" for g in GROUPS}}
 _STAGE_FACTS = (("open_gates", "open gates"), ("change", "change %"), ("overlap", "overlap"))
@@ -210,14 +211,16 @@ def reproduce(runs: Sequence[Run]) -> str:
 
 
 def _command(run: Run) -> str:
-    """The command as it was given where run.json has it; otherwise the one that names what is known."""
+    """The command as it was given where run.json has it; otherwise one that sets what the user had set."""
     told = run.about.get("command")
     if isinstance(told, list):
         return shlex.join(str(word) for word in told)
     if told:
         return str(told)
-    dataset = str(run.results.get("dataset") or run.split.get("dataset") or "DATASET")
-    return f"ftcseg train {shlex.quote(dataset)} --method {shlex.quote(run.method)}"
+    dataset = str(run.about.get("dataset") or run.results.get("dataset") or run.split.get("dataset") or "DATASET")
+    chosen = [(key, value) for key, value in run.config.items() if run.why.get(key) == _BY_USER]
+    options = [word for key, value in chosen for word in ("--set", f"{key}={_value(value)}")]
+    return shlex.join(["ftcseg", "train", dataset, "--method", run.method, *options])
 
 
 def _conditions(runs: Sequence[Run]) -> Iterable[tuple[str, list[str]]]:

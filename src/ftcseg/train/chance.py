@@ -16,6 +16,13 @@ import torch
 from torch import Tensor
 
 
+def begin(seed: int) -> None:
+    """Start the global generators from the run's seed, so that two runs of it agree in every file."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
 def capture(device: torch.device) -> dict[str, Tensor]:
     """The generators of Python, NumPy, torch and, on CUDA, the device."""
     legacy: Any = np.random.get_state(legacy=False)  # noqa: NPY002, saved for those who still use it
