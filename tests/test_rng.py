@@ -35,7 +35,7 @@ def test_a_draw_is_the_same_in_another_process_and_on_other_days() -> None:
     # Python salts its own hashes anew in every process; PCG64's stream is fixed by numpy's policy.
     code = "from ftcseg.rng import random_for; print(random_for(7, 'frame', 3).integers(1_000_000, size=3).tolist())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert told == str(random_for(7, "frame", 3).integers(1_000_000, size=3).tolist())
+    assert told == str([555244, 613440, 817203])  # splits and noise that were published depend on it
 
 
 def test_a_seed_belongs_to_its_place_and_fits_into_63_bits() -> None:

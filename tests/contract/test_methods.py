@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,13 +23,14 @@ from tiny_methods import (
     with_labels,
     with_valid,
 )
-from torch import nn
+from torch import Tensor, nn
 
 import ftcseg.methods
 from ftcseg.methods import METHODS
+from ftcseg.teaching.answers import Answers
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.fixed import Fixed
-from ftcseg.types import IGNORE, Clock
+from ftcseg.types import IGNORE, Clock, Labeled, PseudoLabels, Unlabeled
 
 EVERY = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 SEMI = [variant for variant in VARIANTS if variant.name != "supervised"]
@@ -250,6 +252,44 @@ def test_every_valid_pixel_is_seen_and_no_more_are_kept(variant: Variant) -> Non
     assert int(counts.seen.sum()) == 2 * PIXELS
     assert bool((counts.kept <= counts.seen).all())
     assert int(counts.kept.sum()) > 0
+
+
+@EVERY_SEMI
+def test_views_and_pseudo_labels_are_cut_by_the_same_boxes(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = variant.build()
+    batch = batch_for(method.views)
+    assert batch.unlabeled is not None
+    pair, seen = method.pair, {}
+    ask, judge, compare = pair.ask, pair.judge, pair.compare
+
+    def watched_ask(labeled: Labeled, unlabeled: Unlabeled, strong: list[Tensor], *drop: Any) -> Answers:
+        seen["strong"] = strong
+        return ask(labeled, unlabeled, strong, *drop)
+
+    def watched_judge(*asked: Any) -> PseudoLabels:
+        seen["pseudo"] = judge(*asked)
+        return seen["pseudo"]
+
+    def watched_compare(strong: list[Tensor], mixed: list[PseudoLabels]) -> Tensor:
+        seen["mixed"] = mixed
+        return compare(strong, mixed)
+
+    monkeypatch.setattr(pair, "ask", watched_ask)
+    monkeypatch.setattr(pair, "judge", watched_judge)
+    monkeypatch.setattr(pair, "compare", watched_compare)
+    method.step(batch, LATE)
+    # The left half of the first image is the second's; the second image has no box.
+    half, views = WIDTH // 2, batch.unlabeled.strong
+    assert len(seen["strong"]) == len(seen["mixed"]) == len(views) == method.views.strong
+    for shown, view, mixed in zip(seen["strong"], views, seen["mixed"], strict=True):
+        assert torch.equal(shown[0, :, :, :half], view[1, :, :, :half])
+        assert torch.equal(shown[0, :, :, half:], view[0, :, :, half:])
+        assert torch.equal(shown[1], view[1])
+        for name in ("labels", "conf"):
+            cut, whole = getattr(mixed, name), getattr(seen["pseudo"], name)
+            assert torch.equal(cut[0, :, :half], whole[1, :, :half])
+            assert torch.equal(cut[0, :, half:], whole[0, :, half:])
+            assert torch.equal(cut[1], whole[1])
 
 
 @pytest.mark.parametrize("name", ["fixmatch", "unimatch-v2", "ftc"])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
-from picture_sets import images_and_masks, picture, save
 from PIL import Image
 
 from ftcseg import api
@@ -22,6 +21,7 @@ from ftcseg.data.doctor import Examination, as_json, examine_set
 from ftcseg.data.scan import Facts
 from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.types import Finding, Record
+from picture_sets import images_and_masks, picture, save
 
 
 def kinds(found: Examination) -> set[str]:
@@ -309,6 +309,7 @@ def test_byte_identical_images_are_told_with_their_parts(tmp_path: Path) -> None
     for name in ("train/images/a", "train/images/b", "val/images/c", "train/images/d"):
         save(tmp_path / f"{name}.png", picture(1 if name.endswith("d") else 0))
     said = finding(examine_set(tmp_path), "duplicate-images")
+    assert said.file == "train/images/a.png"
     assert said.count == 1  # one group of three
     assert said.detail.startswith("3 images are byte-identical to another")
     assert "1 times in different parts" in said.detail

@@ -37,7 +37,7 @@ def test_thirds_of_other_numbers(foreground: int, head: int, middle: int, tail: 
 
 
 def test_a_class_without_pixels_is_tail() -> None:
-    assert class_groups(named(3), {1: 5, 3: 2})[2] == "tail"
+    assert class_groups(named(3), {1: 5, 3: 1}) == {0: "background", 1: "head", 3: "middle", 2: "tail"}
 
 
 def test_equal_pixels_go_by_id() -> None:

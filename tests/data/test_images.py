@@ -301,6 +301,17 @@ def test_damaged_exif_is_no_orientation(tmp_path: Path) -> None:
     assert read_image(path).shape == (8, 16, 1)
 
 
+def test_exif_that_pillow_stumbles_over_is_no_orientation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, "a.jpg", Image.new("L", (16, 8), 9))
+
+    def stumble(_: Image.Image) -> None:
+        raise struct.error("unpack requires a buffer of 2 bytes")
+
+    monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "getexif", stumble)
+    assert read_header(path).orientation == 1
+    assert read_image(path).shape == (8, 16, 1)
+
+
 def test_a_turn_by_hand() -> None:
     # F lies on its back: orientation 6 asks for a quarter turn clockwise.
     assert oriented(np.array([[1, 2, 3], [4, 5, 6]]), 6).tolist() == [[4, 1], [5, 2], [6, 3]]

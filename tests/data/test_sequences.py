@@ -123,6 +123,12 @@ def test_beyond_the_limit_near_frames_are_still_found(monkeypatch: pytest.Monkey
     assert found.neighbours == 120
 
 
+def test_beyond_the_limit_the_very_next_frame_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "MAX_ALL_PAIRS", 19)
+    monkeypatch.setattr(sequences, "WINDOW", 1)
+    assert [len(group) for group in members(find_sequences(names(20), scenes(10, 2)))] == [2] * 10
+
+
 def test_beyond_the_limit_unrelated_frames_stay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "MAX_ALL_PAIRS", 50)
     assert find_sequences(names(100), scenes(100, 1)).count == 0

@@ -115,16 +115,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-CHECKPOINTS = [f"checkpoints/{name}.safetensors" for name in ("last/model", "best/model", "last/optim")]
+CHECKPOINTS = [f"checkpoints/{name}.safetensors" for name in ("last/model", "best/model", "last/optim", "last/chance")]
 
 
 def assert_same_run(ours: Path, theirs: Path) -> None:
     """Bit for bit the same weights, optimiser and generators; the same lines, scores and audit."""
     for name in CHECKPOINTS:
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
-    # What torch would draw next; Python's and NumPy's generators are nobody's and start anywhere.
-    states = [load_file(run / "checkpoints/last/chance.safetensors") for run in (ours, theirs)]
-    assert torch.equal(states[0]["0/torch"], states[1]["0/torch"])
     # The remarks at the head of this file come in any order; its tensors do not.
     model, other = (load_file(run / "model" / "model.safetensors") for run in (ours, theirs))
     assert model.keys() == other.keys()

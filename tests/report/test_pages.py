@@ -100,6 +100,7 @@ def test_the_page_begins_with_the_answer(tmp_path: Path) -> None:
     text = Seen(page_of(root, tmp_path)).text
     assert "2 images, 1 with masks (grey8, layout images-masks), 3 classes; tail: class-2." in text
     assert "It can be used as it is." in text
+    assert (tmp_path / "page.html").read_text().count('class="bar"') == 2  # none for background, which dwarfs them
     (root / "masks/a.png").write_bytes(b"")
     assert "1 findings keep it from being used as it is." in Seen(page_of(root, tmp_path)).text
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -367,6 +370,21 @@ def test_workers_change_nothing(pictures: tuple[Dataset, Dataset], start: int) -
         assert_same(batch, maker_of(pictures)[step])
     stream.close()  # type: ignore[attr-defined]
     assert torch.equal(torch.get_rng_state(), before)  # a network's dropout draws from it
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_to_the_group_leaves_the_workers_at_work(pictures: tuple[Dataset, Dataset], number: int) -> None:
+    stream = Stream(maker_of(pictures), workers=2)(0)
+    next(stream)
+    next(stream)  # of the other one: both are at work
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    for worker in workers:
+        assert worker.pid is not None
+        os.kill(worker.pid, number)
+    for step in range(2, 9):  # more than were made ahead
+        assert_same(next(stream), maker_of(pictures)[step])
+    stream.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("start", [0, 1, 11])

@@ -18,7 +18,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where the demo's files go.")] = Path("ftcseg-demo"),
     images: Annotated[int, typer.Option(help="Frames to simulate.")] = 240,
     seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
-    steps: Annotated[int, typer.Option(help="Length of each of the three runs.")] = 240,
+    steps: Annotated[int, typer.Option(help="Length of each of the three runs.")] = 160,
 ) -> None:
     """Simulate a noisy, long-tailed sonar set and train on a tenth of its labels, with and without the rest.
 

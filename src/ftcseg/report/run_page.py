@@ -24,7 +24,7 @@ PICTURE_LIMIT = 60_000
 _SHARED = ("input", "truth")
 _OWN = ("prediction", "kept")
 _WORDS = {"prediction": "prediction", "kept": "kept pseudo-labels"}
-_BARE_GROUPS = (("head", "Head"), ("middle", "Middle"), ("tail", "Tail"), ("background", "Background"))
+_GROUP_TITLES = (("head", "Head"), ("middle", "Middle"), ("tail", "Tail"), ("background", "Background"))
 _STYLE = """
 .strip { display: grid; grid-template-columns: repeat(var(--n), 1fr); gap: .5rem; margin: .25rem 0 1.25rem; }
 .strip img { width: 100%; display: block; border-radius: 3px; background: #000; }
@@ -97,13 +97,13 @@ def _summary(runs: Sequence[Run]) -> str:
     rows = []
     for place, run in enumerate(runs):
         last, best = run.last, run.score("best")
-        groups = [points(last.groups.get(g) if last else None) for g, _ in _BARE_GROUPS]
+        groups = [points(last.groups.get(g) if last else None) for g, _ in _GROUP_TITLES]
         step = run.results.get("best_step")
         at = f" <small>step {escape(str(step))}</small>" if step is not None and best is not None else ""
         name = charts.line_key(place) + escape(run.name) if len(runs) > 1 else escape(run.name)
         score = f"<b>{points(last.miou if last else None)}</b>"
         rows.append((name, score, *groups, points(best.miou if best else None) + at))
-    head = ("run", "mIoU", *(word.lower() for _, word in _BARE_GROUPS), "best mIoU")
+    head = ("run", "mIoU", *(word.lower() for _, word in _GROUP_TITLES), "best mIoU")
     all_scores = [(run, score) for run in runs for score in run.scores]
     shown = table(head, rows, numbers=range(1, len(head)))
     return shown + (folded("Every checkpoint and network", _every_score(all_scores)) if all_scores else "")
@@ -181,12 +181,11 @@ def _class_bars(runs: Sequence[Run]) -> str:
     names, groups = scored.classes, scored.groups
     every = [run.last.ious if run.last else () for run in runs]
     high = max((value for ious in every for value in ious if value is not None), default=1.0) or 1.0
-    known = [(group, word) for group, word in _BARE_GROUPS if group in groups]
+    blocks: list[tuple[str | None, str]] = [(group, word) for group, word in _GROUP_TITLES if group in groups]
+    if None in groups:
+        blocks.append((None, "Classes without a group" if blocks else "All classes"))
     cells = []
-    for group, word in [
-        *known,
-        *([(None, "Classes without a group" if known else "All classes")] if None in groups else []),
-    ]:
+    for group, word in blocks:
         members = [i for i, own in enumerate(groups) if own == group]
         rows = [(names[i], [ious[i] if i < len(ious) else None for ious in every]) for i in members]
         chart = charts.bars(rows, high, points, f"IoU of {word.lower()}")

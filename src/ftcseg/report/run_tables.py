@@ -28,7 +28,7 @@ STYLE = """
 .heat th.row { font-weight: 400; white-space: nowrap; position: sticky; left: 0; background: Canvas; }
 .heat td { min-width: 2.2em; border-radius: 2px; } .heat td.zero { opacity: .35; }
 .heat td.hit { outline: 1px solid currentColor; outline-offset: -1px; font-weight: 600; }
-.sides table { font-size: .9rem; }
+.sides table { font-size: .9rem; } .sides .bar { font-size: .5rem; height: .6rem; }
 .sides { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
 """
 
