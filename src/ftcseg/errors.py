@@ -7,7 +7,9 @@ FtcsegError
 │   ├── ImageError      one image cannot be used
 │   ├── MaskError       one mask cannot be used
 │   └── UnsafePathError a path that leaves its root
-└── FetchError      a download that did not arrive whole
+├── FetchError      a download that did not arrive whole
+├── TrainingError   numbers that are none, again and again (train/guard.py; exit code 3)
+└── CheckpointError a checkpoint that cannot be written or read (train/checkpoint.py; exit code 4)
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ def _score_checkpoints(
 ) -> dict[str, Any] | None:
     """Last and best, student and teacher, side by side."""
     found: dict[str, Any] = {}
+    confusion: tuple[tuple[int, ...], ...] = ()  # of the first predictor at the end
     best = checkpoint.read(run / FOLDER, "last").state["best"]
     for name in ("last", "best"):
         if name == "best" and not checkpoint.exists(run / FOLDER, "best"):
@@ -87,6 +88,8 @@ def _score_checkpoints(
         if scores is None:
             return None
         found[name] = {who: score.as_json() for who, score in scores.items()}
+        if name == "last":
+            confusion = next(iter(scores.values())).confusion
     return {
         "dataset": data.judged.description.name,
         "part": config.data.part,
@@ -95,6 +98,7 @@ def _score_checkpoints(
         "chosen_by": f"{best['metric']} of the first predictor on the part «{config.data.part}» during training",
         "classes": network.spec.classes.names,
         "checkpoints": found,
+        "confusion": confusion,
     }
 
 

@@ -165,7 +165,7 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
     maker = BatchMaker(data.labeled, data.unlabeled, method.views, views, config.seed)
     maker.on_rank(machine.rank, machine.world)
     began = time.monotonic()
-    with (folder / LOG).open("a", encoding="utf-8") as log, Stop(machine.highest) as stop:
+    with (folder / LOG).open("a", encoding="utf-8") as log, Stop(machine.highest, machine.world) as stop:
         watchers: list[Listener] = [JsonLines(folder), Terminal(log), *listeners]
         journal = Journal(watchers, every=config.log_every or config.steps, machine=machine, facts=method.facts)
         keeper = Keeper(folder, method, optim, guard, journal, keeping)

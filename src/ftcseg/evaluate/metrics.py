@@ -37,6 +37,8 @@ class Scores:
     groups: Mapping[Group, float | None]
     """Mean IoU of the classes of each group."""
     classes: tuple[ClassScore, ...]
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """Pixels by truth (rows) and prediction (columns); not part of `as_json`."""
 
     def as_json(self) -> dict[str, object]:
         """Plain dicts, lists and numbers, ready to be written."""
@@ -79,6 +81,7 @@ def scores(
             )
             for c in classes
         ),
+        confusion=tuple(tuple(row) for row in counts.tolist()),
     )
 
 
