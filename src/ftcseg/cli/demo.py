@@ -11,7 +11,7 @@ from ftcseg.cli.show import progress_bar
 
 METHODS = ("supervised", "unimatch-v2", "ftc")
 LABELS = "10%"
-SETTINGS = ("data.short_side=128", "evaluation.audit_images=60")
+SETTINGS = ("data.short_side=96", "evaluation.every=80", "evaluation.audit_images=40", "log_every=8")
 
 
 def demo(
