@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -84,7 +85,8 @@ def test_a_corrected_description_is_not_overwritten(sonar: Path, tmp_path: Path)
 
 
 def test_a_closed_pipe_is_no_failure(sonar: Path) -> None:
-    line = f"{sys.executable} -m ftcseg doctor '{sonar}' | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    program, folder = shlex.quote(sys.executable), shlex.quote(str(sonar))
+    line = f"{program} -m ftcseg doctor {folder} | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"
     said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
     assert said.stdout.strip() == "0"
     assert "Traceback" not in said.stderr
