@@ -117,6 +117,9 @@ def _rest(others: Sequence[tuple[Run, Score]], base: Score) -> list[str]:
 def _caution(runs: Sequence[Run], others: Sequence[tuple[Run, Score]], base: tuple[Run, Score]) -> list[str]:
     apart = abs(rounded(others[0][1].miou) - rounded(base[1].miou))
     chance = ["One run each: a difference this small may be chance."] if apart < SMALL else []
+    layers = [run.config.get("opr.layers") for run in (others[0][0], base[0])]
+    if None not in layers and layers[0] != layers[1]:
+        chance.append("The two networks also differ in OPR, so not all of it need come from the unlabelled images.")
     return chance + [f"{text}." for text in _unfinished(runs)]
 
 
