@@ -89,7 +89,8 @@ class Machine:
 
     def adopt(self, method: nn.Module) -> None:
         """Move the method here and give every process the first one's weights and statistics."""
-        method.to(self.device)
+        # Convolutions with channels last are much faster on CPUs (1.7x for efficientnet-lite0) and on tensor cores.
+        method.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self.world > 1:
             for tensor in [*method.parameters(), *method.buffers()]:
                 _broadcast(tensor)
