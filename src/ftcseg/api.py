@@ -127,17 +127,20 @@ def split(
     long_tail: float | None = None,
     balanced: str | None = None,
     val: str | int | None = None,
+    tune: str | int | None = None,
     root: str | Path | None = None,
     progress: Progress = silent,
 ) -> Split:
     """Draw which training images count as labelled; `out` writes the lists, with a hash, as files.
 
     `labels` is a number of images or a percentage of the training images that have masks. `balanced` is "image" or
-    "pixel"; `val` redraws the validation part from the training images (and from a previous validation part).
+    "pixel"; `val` redraws the validation part from the training images (and from a previous validation part);
+    `tune` takes one from the training images alone and leaves the set's own validation and test images unused.
     """
     parse_amount(str(labels))  # a typo is told before a long look at the data
     examination = examine_set(dataset, root=_path(root), progress=progress)
-    result, held = drawn(examination, labels, seed=seed, by_sequence=by_sequence, cuts=(long_tail, balanced), val=val)
+    cuts = (long_tail, balanced)
+    result, held = drawn(examination, labels, seed=seed, by_sequence=by_sequence, cuts=cuts, val=val, tune=tune)
     if out is not None:
         write_split(Path(out), result, examination, held)
     return result

@@ -20,6 +20,10 @@ def split(
     out: Annotated[Path | None, typer.Option(help="Folder for the lists (default: splits/NAME-LABELS-seedN).")] = None,
     by_sequence: Annotated[bool, typer.Option("--by-sequence", help="Never part frames of one sequence.")] = False,
     val: Annotated[str | None, typer.Option(help="Draw a new validation part of this amount, such as 20%.")] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(help="A validation part inside the training part, for choosing settings; the set's own is unused."),
+    ] = None,
     long_tail: Annotated[
         float | None, typer.Option(help="Cut to exponential image quotas; head to tail as this ratio to one.")
     ] = None,
@@ -52,6 +56,7 @@ def split(
             long_tail=long_tail,
             balanced=(level or "image") if balanced else None,
             val=val,
+            tune=tune,
             root=root,
             progress=progress,
         )

@@ -46,17 +46,28 @@ def drawn(
     by_sequence: bool = False,
     cuts: tuple[float | None, str | None] = (None, None),
     val: str | int | None = None,
+    tune: str | int | None = None,
 ) -> tuple[Split, dict[str, list[str]]]:
-    """The split and the images of the other parts; `cuts` are (long-tail ratio, level of balance)."""
+    """The split and the images of the other parts; `cuts` are (long-tail ratio, level of balance).
+
+    `val` draws the validation part anew, from training and validation images alike. `tune` draws one from the training
+    images only and leaves the set's own validation and test images out: for choosing settings that are judged later.
+    """
+    if val is not None and tune is not None:
+        raise UsageError("--val draws the validation part anew, --tune makes one inside the training part: choose one.")
     if not 0 <= seed < _SEED_BOUND:
         raise UsageError(f"The seed {seed} is out of range. Use a whole number from 0 to {_SEED_BOUND - 1}.")
     amount = parse_amount(str(labels))
     long_tail, balanced = cuts
     candidates, unmasked, held = candidates_of(examination, redraw_val=val is not None)
     options: dict[str, splitting.Option] = {}
-    if val is not None:
-        kept, out = splitting.hold_out(candidates, parse_amount(str(val)), seed, by_sequence=by_sequence)
-        candidates, held["val"], options["val"] = list(kept), [c.id for c in out], str(val)
+    held_out = val if tune is None else tune
+    if held_out is not None:
+        kept, out = splitting.hold_out(candidates, parse_amount(str(held_out)), seed, by_sequence=by_sequence)
+        candidates, held["val"] = list(kept), [c.id for c in out]
+        options["val" if tune is None else "tune"] = str(held_out)
+        if tune is not None:
+            held["test"] = []
         if by_sequence:  # a frame without a mask must not carry the held-out scenes back into training
             scenes = {c.sequence for c in out if c.sequence}
             unmasked = [c for c in unmasked if c.sequence not in scenes]
