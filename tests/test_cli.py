@@ -18,6 +18,7 @@ import ftcseg
 from ftcseg import api, cli
 from ftcseg.cli import COMMANDS, app, main
 from ftcseg.data.images import read_image
+from ftcseg.training import Outcome
 from picture_sets import images_and_masks, save
 
 
@@ -239,6 +240,24 @@ def test_ctrl_c_ends_with_a_sentence_and_130(run: Terminal, tmp_path: Path, monk
     assert said.code == cli.INTERRUPTED == 130
     assert "the same command goes on from there" in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome(Path("runs/a b"), False, 130), "Stopped. Continue with: ftcseg train --resume 'runs/a b'\n"),
+        (Outcome(Path("runs/a"), False, 143), "Stopped. Continue with: ftcseg train --resume runs/a\n"),
+        (Outcome(Path("/runs/a"), True, 0), "Run: /runs/a\nOpen the report: /runs/a/report.html\n"),
+        (Outcome(Path("/runs/a"), True, 0, is_first=False), ""),
+        (Outcome(Path("/runs/a"), False, 130, is_first=False), ""),
+    ],
+)
+def test_the_first_process_of_a_run_has_the_last_word(
+    run: Terminal, outcome: Outcome, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "train", lambda *_, **__: outcome)
+    said = run("train", "frames")
+    assert (said.code, said.out, said.err) == (outcome.exit_code, told, "")
 
 
 # ---------------------------------------------------------------- help

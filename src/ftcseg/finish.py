@@ -120,10 +120,10 @@ def _audit(
     """Whether it was made, or there is nothing to make it of."""
     if not config.evaluation.audit or not method.views.unlabeled or not len(data.oracle.labeled()):
         return True
-    pair = method.pair
+    net, thresholds = method.labeler()
     found = audit(
-        pair.teacher.net,
-        pair.thresholds,
+        net,
+        thresholds,
         data.oracle,
         network.spec,
         data.groups,
@@ -143,7 +143,7 @@ def _draw(run: Path, network: Network, method: Method, data: RunData) -> None:
     """Input, truth, prediction and what the threshold would keep, of images chosen by rule and never by hand."""
     net = next(iter(method.predictors().values()))
     predictor = Predictor(net, network.spec)
-    thresholds, classes = method.pair.thresholds, network.spec.classes
+    (_, thresholds), classes = method.labeler(), network.spec.classes
     device = thresholds.tau().device
     colors, hide = class_colors([c.background for c in classes]), {c.id for c in classes if c.background}
     index = []

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import nn
 
+from ftcseg.config.build import build_thresholds
 from ftcseg.config.load import Draft
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset, open_dataset
@@ -25,22 +26,16 @@ from ftcseg.evaluate.metrics import Scores
 from ftcseg.evaluate.predictor import Predictor
 from ftcseg.evaluate.run import chosen, evaluate
 from ftcseg.files import read_json, read_yaml
-from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, has_part, load_model
+from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, load_model
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.parallel import Progress, silent
 from ftcseg.report.pictures import class_colors, overlay, visible
-from ftcseg.teaching.thresholds.atc import ATC
-from ftcseg.teaching.thresholds.base import Thresholds
-from ftcseg.teaching.thresholds.fixed import Fixed
 from ftcseg.train import checkpoint as checkpoints
 from ftcseg.train.keeper import FOLDER
 from ftcseg.types import PARTS, ClassTable, Labels, Part, Pixels
 
 Checkpoint: TypeAlias = Literal["last", "best", "all"]
 CHECKPOINTS = ("last", "best")
-NETS = {"teacher": "pair.teacher.net.", "student": "pair.student."}
-"""Where a checkpoint keeps its networks; the first is the one a user gets."""
-THRESHOLDS = "pair.thresholds."
 SETTINGS = "config.yaml"
 NOTE = "run.json"
 MODEL = "model"
@@ -180,9 +175,11 @@ def audit_run(  # noqa: PLR0913  each choice has a name
     same_classes(opened.spec.classes, images.classes)
     file = _checkpoint_file(opened.run, checkpoint)
     teacher = build_net(opened.spec, hub=hub)
-    fill(teacher, file, NETS["teacher"])
-    thresholds = thresholds_of(_config(opened.run), len(opened.spec.classes))
-    fill(thresholds, file, THRESHOLDS)
+    parts = _parts(opened.run)
+    fill(teacher, file, f"{parts['labeler']}.")
+    # What it starts from does not matter: everything it has seen comes out of the checkpoint.
+    thresholds = build_thresholds(_config(opened.run), torch.ones(len(opened.spec.classes)))
+    fill(thresholds, file, f"{parts['thresholds']}.")
     found = audit(
         _placed(teacher, device),
         thresholds.to(_device(device)),
@@ -195,13 +192,6 @@ def audit_run(  # noqa: PLR0913  each choice has a name
     )
     assert found is not None, "nobody could ask it to stop"
     return {"run": str(run), "dataset": images.description.name, "checkpoint": checkpoint, **found}
-
-
-def thresholds_of(config: RunConfig, num_classes: int) -> Thresholds:
-    """The threshold rule of a run, before its statistics are loaded."""
-    if config.thresholds == "atc":
-        return ATC(num_classes, config.atc, torch.ones(num_classes))
-    return Fixed(num_classes, config.tau)
 
 
 def look_of(classes: ClassTable) -> Look:
@@ -252,13 +242,18 @@ def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tupl
     nets: dict[tuple[str, str], nn.Module] = {}
     for name in there if checkpoint == "all" else [checkpoint]:
         file = _checkpoint_file(opened.run, name)
-        parts = [net for net, prefix in NETS.items() if has_part(file, prefix)]
-        if not parts:
-            raise UsageError(f"{file} holds neither a {' nor a '.join(NETS)}.")
-        for net in parts:
+        for net, place in _parts(opened.run)["predictors"].items():
             nets[name, net] = build_net(opened.spec, hub=hub)
-            fill(nets[name, net], file, NETS[net])
+            fill(nets[name, net], file, f"{place}.")
     return nets
+
+
+def _parts(run: Path) -> dict[str, Any]:
+    """Where the run's checkpoints keep their networks and thresholds; the first predictor is the one a user gets."""
+    parts = read_json(run / NOTE).get("parts")
+    if not isinstance(parts, dict):
+        raise UsageError(f"{run / NOTE} does not say where the run's networks are: it is no run of this version.")
+    return parts
 
 
 def _checkpoint_file(run: Path, name: str) -> Path:

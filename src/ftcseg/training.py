@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,7 @@ from ftcseg.methods.base import Method
 from ftcseg.parallel import Progress, available_cores, silent
 from ftcseg.report.run_page import write_run_page
 from ftcseg.train import chance
-from ftcseg.train.events import Listener, Scores
+from ftcseg.train.events import Listener, RunPlanned, Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.journal import Journal
 from ftcseg.train.keeper import Keeper, KeeperParams
@@ -88,11 +89,19 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a run is, whether it came to its end, and what the process should exit with."""
+    """Where a run is, whether it came to its end, and what the process should exit with.
+
+    It stands for the run's folder wherever a path is asked for: `ftcseg.load(ftcseg.train("frames/"))`.
+    """
 
     folder: Path
     finished: bool
     exit_code: int
+    is_first: bool = True
+    """Whether this is the process that speaks for the run; with several, all the others stay silent."""
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
 
 def start(  # noqa: PLR0913  the way in: each choice has a name
@@ -116,8 +125,10 @@ def start(  # noqa: PLR0913  the way in: each choice has a name
         if ready.machine.is_first:
             _refuse_taken(folder)
             write_split(folder, parts[0], examination, parts[1])
-            note = {"dataset": _lasting(dataset), "root": _lasting(root) if root else None, "method": method}
-            write_json(folder / RUN, {**note, "title": folder.name, "status": "started", **_versions()})
+            note: dict[str, Any] = {"dataset": _lasting(dataset), "root": _lasting(root) if root else None}
+            note["method"] = method
+            note |= {"title": folder.name, "status": "started", "parts": _parts_of(ready.method), **_versions()}
+            write_json(folder / RUN, note)
             write_text(folder / CONFIG, _config_text(ready.config, draft))  # last: with it there is a run to resume
         return _train(folder, ready, listeners)
 
@@ -165,11 +176,12 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
     maker = BatchMaker(data.labeled, data.unlabeled, method.views, views, config.seed)
     maker.on_rank(machine.rank, machine.world)
     began = time.monotonic()
-    with (folder / LOG).open("a", encoding="utf-8") as log, Stop(machine.highest, machine.world) as stop:
+    with _log_of(folder, machine) as log, Stop(machine.highest, machine.world) as stop:
         watchers: list[Listener] = [JsonLines(folder), Terminal(log), *listeners]
         journal = Journal(watchers, every=config.log_every or config.steps, machine=machine, facts=method.facts)
         keeper = Keeper(folder, method, optim, guard, journal, keeping)
         clock = keeper.restore() or Clock(0, config.steps, maker.epoch_steps)
+        journal(_plan(ready))
         judge = _judge(ready.network, data, config, machine, stop)
         stream = Stream(maker, config.data.workers)
         clock = run_loop(method, stream, optim, keeper, guard, journal, clock, judge, stop)
@@ -180,7 +192,7 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
             _note(folder, status="done" if done else "stopped", steps=clock.step, seconds=time.monotonic() - began)
             if done:
                 write_run_page([folder])
-    return Outcome(folder, done, stop.exit_code)
+    return Outcome(folder, done, stop.exit_code, machine.is_first)
 
 
 def _refuse_taken(folder: Path) -> None:
@@ -193,6 +205,11 @@ def _alone_in(folder: Path, machine: Machine) -> AbstractContextManager[object]:
     return RunLock(folder) if machine.is_first else nullcontext()
 
 
+def _log_of(folder: Path, machine: Machine) -> TextIO:
+    """The log to add to. The other processes write none: the folder may not be there yet, or never on their machine."""
+    return (folder / LOG if machine.is_first else Path(os.devnull)).open("a", encoding="utf-8")
+
+
 def _part(machine: Machine) -> None:
     """What follows the loop is the first process's work alone; no sum may wait for the others any more."""
     if machine.world > 1:
@@ -203,6 +220,19 @@ def _part(machine: Machine) -> None:
 def _lasting(dataset: str | Path) -> str:
     """A name stays a name; a path is found again from another folder."""
     return str(Path(dataset).resolve()) if Path(dataset).exists() else str(dataset)
+
+
+def _plan(ready: Ready) -> RunPlanned:
+    config, data = ready.config, ready.data
+    return RunPlanned(
+        method=config.method,
+        classes=tuple(data.labeled.classes.names),
+        labeled=len(data.labeled),
+        unlabeled=len(data.unlabeled) if ready.method.views.unlabeled else 0,
+        judged=len(data.judged),
+        part=config.data.part or "val",
+        steps=config.steps,
+    )
 
 
 def _judge(
@@ -290,6 +320,17 @@ def _config_text(config: RunConfig, draft: Draft) -> str:
 
 def _digest(value: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _parts_of(method: Method) -> dict[str, Any]:
+    """Where a checkpoint keeps what is asked for later: the networks that predict, and who makes pseudo-labels."""
+    names = {id(module): name for name, module in method.named_modules()}
+    labeler, thresholds = method.labeler()
+    return {
+        "predictors": {who: names[id(net)] for who, net in method.predictors().items()},
+        "labeler": names[id(labeler)],
+        "thresholds": names[id(thresholds)],
+    }
 
 
 def _versions() -> dict[str, str]:

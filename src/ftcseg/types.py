@@ -181,11 +181,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ViewPlan:
-    """What a method asks for per unlabelled image: how many strong views, and whether boxes for CutMix come along."""
+    """What a method asks to be shown."""
 
     unlabeled: bool = True
     strong: int = 1
+    """Strong views of each unlabelled image, each with a box for CutMix."""
     cutmix: bool = True
+    """Whether those boxes are drawn; they are empty otherwise."""
+    partner: bool = False
+    """Another crop of the same unlabelled image, in as many views."""
+    filters: tuple[str, ...] = ()
+    """Further views of each weak view, by their names in views/filters.py."""
+    labeled_strong: bool = False
+    """The labelled images look as strong views do, and come with boxes too."""
+    labeled_partner: bool = False
+    """A second draw of labelled images, to paste from."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +205,8 @@ class Labeled:
     images: Tensor  # (B, C, H, W) float, normalised
     labels: Tensor  # (B, H, W) int64 class ids, IGNORE in padding and where nobody knows
     ids: tuple[str, ...]
+    boxes: Tensor | None = None  # (B, H, W) bool, where ViewPlan.labeled_strong asks for them
+    partner: Labeled | None = None  # where ViewPlan.labeled_partner asks for one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +218,8 @@ class Unlabeled:
     boxes: tuple[Tensor, ...]  # each (B, H, W) bool, one per strong view: True where CutMix pastes the partner
     valid: Tensor  # (B, H, W) bool, False in padding
     ids: tuple[str, ...]
+    filtered: Mapping[str, Tensor] = field(default_factory=dict)  # ViewPlan.filters, each (B, C, H, W)
+    partner: Unlabeled | None = None  # where ViewPlan.partner asks for one
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -56,8 +56,8 @@ def resolved(
 # Presets
 
 
-def test_every_method_has_a_preset_and_every_preset_an_owner() -> None:
-    assert set(PRESETS) == {"cpu", "gpu", *METHODS, *VARIANTS}
+def test_every_preset_has_an_owner_and_every_variant_a_preset() -> None:
+    assert {"cpu", "gpu", *VARIANTS} <= set(PRESETS) <= {"cpu", "gpu", *METHODS, *VARIANTS}
     assert set(VARIANTS.values()) <= set(METHODS)
 
 
@@ -94,7 +94,7 @@ def test_every_preset_builds(method: str, labeled: Dataset) -> None:
     config, _ = resolved(method, *SMALL, "data.short_side=40", facts=replace(FACTS, frame=(40, 60)))
     network = build_network(config, labeled.classes, 1)
     built = build_method(config, network, labeled, torch.tensor([1600.0, 1600.0, 1600.0]))
-    assert type(built) is type(METHODS[config.method].build(built.pair, 0))
+    assert type(built).__module__ == f"ftcseg.methods.{config.method.replace('-', '_')}"
     assert isinstance(built.pair.thresholds, ATC if config.thresholds == "atc" else Fixed)
     assert (built.pair.student.opr is not None) == (config.opr.layers > 0)
     assert view_params(config, network.spec).geometry.crop == (40, 60)
@@ -136,11 +136,27 @@ def test_prototypes_and_prior_come_from_the_labels(labeled: Dataset) -> None:
     assert method.pair.student.training  # looking at the labels left it as it was
 
 
-@pytest.mark.parametrize("setting", ["atc.acc_model=teacher", "model.checkpointing=true"])
-def test_what_would_be_ignored_is_refused(setting: str, labeled: Dataset) -> None:
-    config, _ = resolved("ftc", *SMALL, setting)
-    with pytest.raises(UsageError, match=re.escape(setting.partition("=")[0])):
-        build_method(config, build_network(config, labeled.classes, 1), labeled, torch.ones(3))
+@pytest.mark.parametrize("model", ["student", "teacher"])
+def test_the_threshold_asks_whom_it_is_told_to(model: str, labeled: Dataset) -> None:
+    config, _ = resolved("ftc", *SMALL, f"atc.acc_model={model}")
+    method = build_method(config, build_network(config, labeled.classes, 1), labeled, torch.ones(3))
+    assert method.pair.thresholds.asks_teacher == (model == "teacher")
+
+
+def test_checkpointing_reaches_the_encoder_and_changes_neither_start_nor_spec(labeled: Dataset) -> None:
+    images = torch.zeros(1, 1, 32, 32)
+    built = []
+    for checkpointing in ("false", "true"):
+        config, _ = resolved("ftc", *SMALL, f"model.checkpointing={checkpointing}")
+        network = build_network(config, labeled.classes, 1)
+        kept: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t), lambda _: None):  # type: ignore[misc]
+            network.net.train().features(images)
+        built.append((network, len(kept)))
+    (plain, many), (saving, few) = built
+    assert saving.spec == plain.spec
+    assert few < many / 2
+    assert all(torch.equal(a, b) for a, b in zip(plain.net.parameters(), saving.net.parameters(), strict=True))
 
 
 # Typos and types

@@ -140,7 +140,7 @@ def test_without_unlabeled_images_there_are_labels(variant: Variant) -> None:
 def test_a_restored_method_goes_on_as_the_first_would(variant: Variant) -> None:
     first = variant.build()
     train(first, range(2))
-    second = METHODS[variant.name].build(variant.but(seed=7).build().pair, variant.seed).train()
+    second = variant.but(weights=7).build()  # other weights, but the seed of the run stays
     second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
     assert train(first, range(2, 4)) == train(second, range(2, 4))
     assert not moved(weights_of(first), weights_of(second))

@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from ftcseg.methods import METHODS
 from ftcseg.methods.base import Method
+from ftcseg.methods.kit import Kit
 from ftcseg.nets.build import build_model
 from ftcseg.nets.opr import OPRParams
-from ftcseg.teaching.pair import Pair
+from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
-from ftcseg.types import Clock, Labeled, SemiBatch, Unlabeled, ViewPlan
+from ftcseg.types import ClassInfo, ClassTable, Clock, Labeled, SemiBatch, Unlabeled, ViewPlan
 
 HEIGHT, WIDTH = 32, 48
 PIXELS = HEIGHT * WIDTH
@@ -40,7 +41,9 @@ class Variant:
     channels: int = 3
     mode: Any = "full"
     seed: int = 0
+    weights: int = 0
     teaching: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}-opr{self.layers}-{'atc' if self.atc else 'fixed'}"
@@ -59,23 +62,35 @@ class Variant:
         return copy.deepcopy(_BUILT[repr(self)])
 
     def _build(self) -> Method:
-        torch.manual_seed(self.seed)
-        opr = OPRParams(layers=self.layers, count=4)
-        net, _ = build_model(
-            "tiny",
-            "fusion",
-            self.classes,
-            opr=opr,
-            in_channels=self.channels,
-            encoder_mode=self.mode,
-            head_features=8,
-        )
         tau = 1 / self.classes  # which every winner reaches: a threshold that lets nothing through would test nothing
         rule: Thresholds = Fixed(self.classes, tau)
         if self.atc:
             rule = ATC(self.classes, ATCParams(tau0=tau, clip=None, momentum=0.5))
-        pair = Pair(net, rule, TeachingParams(**{"ema": 0.9, **self.teaching}))
-        return METHODS[self.name].build(pair, self.seed).train()
+        kit = Kit(
+            net=self._net(0),
+            another=self._net,
+            thresholds=rule,
+            teaching=TeachingParams(**{"ema": 0.9, **self.teaching}),
+            classes=ClassTable(tuple(ClassInfo(i, f"class{i}", background=i == 0) for i in range(self.classes))),
+            pixels=torch.arange(self.classes, 0, -1).float(),
+            steps=LATE.total,
+            seed=self.seed,
+        )
+        entry = METHODS[self.name]
+        return entry.build(kit, entry.params(**self.params)).train()
+
+    def _net(self, number: int) -> Segmenter:
+        torch.manual_seed(self.seed + self.weights + 1000 * number)
+        net, _ = build_model(
+            "tiny",
+            "fusion",
+            self.classes,
+            opr=OPRParams(layers=self.layers, count=4),
+            in_channels=self.channels,
+            encoder_mode=self.mode,
+            head_features=8,
+        )
+        return net
 
 
 VARIANTS = [
@@ -98,20 +113,33 @@ def batch_for(
     def images(count: int) -> Tensor:
         return torch.randn(count, channels, HEIGHT, WIDTH, generator=rng)
 
-    labels = torch.randint(classes, (labeled, HEIGHT, WIDTH), generator=rng)
-    known = Labeled(images(labeled), labels, tuple(f"labeled{i}" for i in range(labeled)))
+    def boxes(count: int) -> Tensor:
+        box = torch.zeros(count, HEIGHT, WIDTH, dtype=torch.bool)
+        box[::2, :, : WIDTH // 2] = plan.cutmix
+        return box
+
+    def known() -> Labeled:
+        labels = torch.randint(classes, (labeled, HEIGHT, WIDTH), generator=rng)
+        ids = tuple(f"labeled{i}" for i in range(labeled))
+        return Labeled(images(labeled), labels, ids, boxes(labeled) if plan.labeled_strong else None)
+
+    def unknown() -> Unlabeled:
+        return Unlabeled(
+            weak=images(unlabeled),
+            strong=tuple(images(unlabeled) for _ in range(plan.strong)),
+            boxes=(boxes(unlabeled),) * plan.strong,
+            valid=torch.ones(unlabeled, HEIGHT, WIDTH, dtype=torch.bool),
+            ids=tuple(f"unlabeled{i}" for i in range(unlabeled)),
+            filtered={name: images(unlabeled) for name in plan.filters},
+        )
+
+    shown = known()
+    if plan.labeled_partner:
+        shown = replace(shown, partner=known())
     if not plan.unlabeled:
-        return SemiBatch(known)
-    box = torch.zeros(unlabeled, HEIGHT, WIDTH, dtype=torch.bool)
-    box[::2, :, : WIDTH // 2] = True
-    rest = Unlabeled(
-        weak=images(unlabeled),
-        strong=tuple(images(unlabeled) for _ in range(plan.strong)),
-        boxes=(box,) * plan.strong,
-        valid=torch.ones(unlabeled, HEIGHT, WIDTH, dtype=torch.bool),
-        ids=tuple(f"unlabeled{i}" for i in range(unlabeled)),
-    )
-    return SemiBatch(known, rest)
+        return SemiBatch(shown)
+    rest = unknown()
+    return SemiBatch(shown, replace(rest, partner=unknown()) if plan.partner else rest)
 
 
 def with_labels(batch: SemiBatch, labels: Tensor) -> SemiBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,7 +72,14 @@ def test_a_run_folder_is_complete(method: str, runs: dict[str, Path]) -> None:
     assert "sonar" in page
     note = read_json(run / "run.json")
     assert (note["status"], note["steps"], note["method"]) == ("done", STEPS, method)
-    assert "done at step 6 of 6" in (run / "log.txt").read_text()
+    log = (run / "log.txt").read_text().splitlines()
+    unlabeled = 0 if method == "supervised" else 14
+    assert log[0] == f"{method}: 6 labelled, {unlabeled} unlabelled and 4 test images, 6 steps"
+    assert log[-1] == "done at step 6 of 6"
+    if method == "ftc":
+        names = read_json(run / "model" / "config.json")["classes"]
+        kept = ", ".join(rf"{name['name']} (\d+%|n/a)" for name in names)
+        assert re.search(rf"step 4/6 .* teacher mIoU \d.* head .* tail .* kept \d+% \({kept}\) .* left$", log[5])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -312,6 +320,9 @@ def test_two_processes_learn_what_one_with_twice_the_batch_learns(frames: Path, 
     )
     assert done.returncode == 0, done.stderr
     assert "Starting with 2 processes" in done.stderr
+    assert done.stdout.splitlines() == [f"Run: {two}", f"Open the report: {two / 'report.html'}"]  # once, not twice
+    assert done.stderr.count("fixmatch: 6 labelled, 14 unlabelled and 4 test images, 3 steps") == 1
+    assert done.stderr.count("done at step 3 of 3") == 1
     assert read_json(two / "run.json")["status"] == "done"
     for ours, theirs in zip(lines_of(two), lines_of(alone), strict=True):
         assert (ours["step"], ours["kind"]) == (theirs["step"], theirs["kind"])

@@ -166,7 +166,6 @@ def test_an_unknown_encoder_names_the_nearest() -> None:
     ("name", "option"),
     [
         ("resnet-50", {"drop_path": 0.1}),
-        ("resnet-50", {"grad_checkpointing": True}),
         ("mit-b0", {"dilate_last": True}),
         ("dinov2-small", {"resnet_stride": "1x1"}),
     ],

@@ -140,14 +140,36 @@ def test_weights_of_a_file_go_into_a_backbone(folder: Callable[[str], str]) -> N
 
 
 def test_drop_path_and_checkpointing_reach_the_backbone(folder: Callable[[str], str]) -> None:
-    encoder, _ = build_encoder(folder("dinov2"), weights=None, drop_path=0.1, grad_checkpointing=True)
+    encoder, _ = build_encoder(folder("dinov2"), weights=None, drop_path=0.1, checkpointing=True)
     backbone: Any = encoder.get_submodule("backbone")
     assert backbone.config.drop_path_rate == 0.1
     assert backbone.is_gradient_checkpointing
     with pytest.raises(UsageError, match="no drop_path"):
         build_encoder(folder("resnet"), drop_path=0.1)
-    with pytest.raises(UsageError, match="grad_checkpointing"):
-        build_encoder(folder("resnet"), grad_checkpointing=True)
+    with pytest.raises(UsageError, match="cannot trade time for memory: leave checkpointing out"):
+        build_encoder(folder("resnet"), checkpointing=True)
+
+
+def test_a_backbone_that_checkpoints_learns_the_same(folder: Callable[[str], str]) -> None:
+    place, images = folder("dinov2"), torch.randn(1, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+    plain, saving = (build_encoder(place, checkpointing=checkpointing)[0].train() for checkpointing in (False, True))
+    kept: list[list[torch.Tensor]] = []
+    for encoder in (plain, saving):
+        kept.append([])
+        with torch.autograd.graph.saved_tensors_hooks(_into(kept[-1]), lambda tensor: tensor):
+            maps = encoder(images)
+        sum(m.pow(3).sum() for m in maps).backward()
+    assert len(kept[1]) < len(kept[0]) / 2
+    for ours, theirs in zip(saving.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def _into(kept: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    return keep
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:

@@ -290,6 +290,17 @@ def test_differences_are_those_of_the_numbers_shown(tmp_path: Path) -> None:
     assert said(*runs) == "Unlabelled data helped by 3.3 mIoU: ftc 41.3 against 38.0 labelled only."
 
 
+@pytest.mark.parametrize(("ours", "theirs", "is_said"), [(2, 0, True), (0, 2, True), (1, 1, False), (2, None, False)])
+def test_networks_that_differ_in_opr_are_told(tmp_path: Path, ours: int, theirs: int | None, is_said: bool) -> None:
+    runs = scored(tmp_path / "a", "ftc", 0.412), scored(tmp_path / "b", "supervised", 0.38)
+    for run, method, layers in zip(runs, ("ftc", "supervised"), (ours, theirs), strict=True):
+        opr = {} if layers is None else {"opr": {"layers": layers}}  # unknown is no difference
+        (run / "config.yaml").write_text(yaml.safe_dump({"config": {"method": method, **opr}}))
+    helped = "Unlabelled data helped by 3.2 mIoU: ftc 41.2 against 38.0 labelled only."
+    also = " The two networks also differ in OPR, so not all of it need come from the unlabelled images."
+    assert said(*runs) == said(*reversed(runs)) == helped + (also if is_said else "")
+
+
 def test_other_methods_stand_beside_the_first(tmp_path: Path) -> None:
     pairs = (("fixmatch", 0.37), ("ftc", 0.412), ("supervised", 0.38), ("freematch", 0.4))
     runs = [scored(tmp_path / name, name, miou) for name, miou in pairs]
@@ -521,7 +532,26 @@ def test_axes_have_round_numbers_around_the_data() -> None:
     assert ticks(0, 4000, 5) == [0, 1000, 2000, 3000, 4000]
     assert ticks(0.12, 0.41, 4) == [0.1, 0.2, 0.3, 0.4, 0.5]
     assert ticks(3, 3, 3) == pytest.approx([2.6, 2.8, 3.0, 3.2, 3.4])  # a flat line gets some room
+    # Round numbers stay exact however small they are,
+    assert ticks(0, 4e-13, 4) == [0, 1e-13, 2e-13, 3e-13, 4e-13]
+    assert ticks(0, 5e-320, 5)[-1] > ticks(0, 5e-320, 5)[0]
+    # and a line that is flat but for rounding gets the room of a flat one: a tenth of 1 on either side.
+    assert ticks(1, 1 + 4e-16, 2) == ticks(1, 1, 2) == [0.9, 1.0, 1.1]
     assert [short(n) for n in (0, 500, 1500, 20_000, 1_200_000)] == ["0", "500", "1.5k", "20k", "1.2M"]
+
+
+@pytest.mark.parametrize(
+    "losses", [(1e-13, 3e-14), (2e-13, 2e-13), (1e-40, 0.0), (5e-324, 0.0), (0.0, 0.0), (1.0, 1 + 2e-16), (-1e-14, 1e-14)]
+)
+def test_losses_of_almost_nothing_are_drawn(tmp_path: Path, losses: tuple[float, float]) -> None:
+    run = scored(tmp_path / "run", "ftc", 0.4)
+    write_lines(run / "metrics.jsonl", [{"step": i, "losses": {"ortho": loss}} for i, loss in enumerate(losses)])
+    page = run_page([run])
+    assert "loss: ortho" in page
+    assert "nan" not in re.sub("<style>.*?</style>", "", page, flags=re.DOTALL)
+    scale = ticks(min(losses), max(losses), 3)
+    assert scale[0] <= min(losses) <= max(losses) <= scale[-1]
+    assert sorted(set(scale)) == scale
 
 
 def test_many_points_become_means_of_neighbours() -> None:

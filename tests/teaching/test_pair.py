@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftcseg.losses.pixel import Normaliser
+from ftcseg.losses.pixel import Normaliser, pixel_loss
 from ftcseg.nets.build import build_model
 from ftcseg.nets.opr import OPRParams
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.answers import Answers, ask
 from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.params import TeachingParams
+from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.teaching.thresholds.fixed import Fixed
 from ftcseg.types import Clock, Labeled, PseudoLabels, Unlabeled
 
@@ -184,6 +185,59 @@ def test_one_forward_through_a_frozen_encoder_says_what_three_say(layers: int) -
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def sure(model: Segmenter, class_id: int) -> Segmenter:
+    """A network that calls every pixel the same."""
+    with torch.no_grad():
+        model.head.classifier.weight.zero_()
+        assert model.head.classifier.bias is not None
+        model.head.classifier.bias.copy_(torch.arange(2) == class_id)
+    return model
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen"])
+@pytest.mark.parametrize(("model", "expected"), [("student", [1.0, 0.5]), ("teacher", [0.5, 1.0])])
+def test_the_accuracy_is_that_of_the_model_it_asks(mode: str, model: Any, expected: list[float]) -> None:
+    # The student says 0 everywhere and the teacher 1. Labels hold both: one class is known wholly, the other not at all.
+    # From 1, with a momentum of one half, the first stays at 1 and the second falls to 0.5.
+    rule = ATC(2, ATCParams(momentum=0.5, acc_model=model))
+    trained = Pair(sure(net(mode=mode), 0), rule, TeachingParams())
+    teacher = sure(trained.teacher.net, 1)  # type: ignore[arg-type]
+    before = statistics(teacher)
+    labels = torch.zeros(2, 32, 48, dtype=torch.int64)
+    labels[1, :5] = 1
+    labeled = Labeled(images(2), labels, ("a", "b"))
+    unlabeled = Unlabeled(images(2, 1), (), (), torch.ones(2, 32, 48, dtype=torch.bool), ("c", "d"))
+    said = trained.ask(labeled, unlabeled, [images(2, 2)])
+    trained.judge(said, labeled, unlabeled)
+    assert rule.accuracy.tolist() == pytest.approx(expected)
+    assert (said.taught is not None) == (model == "teacher")
+    assert said.taught is None or not said.taught.requires_grad
+    assert all(torch.equal(before[k], v) for k, v in statistics(teacher).items())
+    # The supervised loss is the student's, whoever is asked: it gives e / (e + 1) to class 0 and 1 / (e + 1) to class 1.
+    sup = pixel_loss(said.labeled, labels)
+    wrong = 5 * 48 / (2 * 32 * 48)
+    assert float(sup.detach()) == pytest.approx(math.log(math.e + 1) - (1 - wrong), rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen"])
+@pytest.mark.parametrize(("model", "times"), [("student", 1), ("teacher", 2)])
+def test_the_teacher_is_asked_about_labels_only_where_a_rule_wants_it(mode: str, model: Any, times: int) -> None:
+    trained = Pair(net(mode=mode), ATC(2, ATCParams(acc_model=model)), TeachingParams())
+    heads: list[int] = []
+    encoders: list[int] = []
+    teacher: Any = trained.teacher.net
+    teacher.head.register_forward_hook(lambda *_: heads.append(1))
+    teacher.encoder.register_forward_hook(lambda *_: encoders.append(1))
+    labeled = Labeled(images(2), torch.zeros(2, 32, 48, dtype=torch.int64), ("a", "b"))
+    unlabeled = Unlabeled(images(2, 1), (), (), torch.ones(2, 32, 48, dtype=torch.bool), ("c", "d"))
+    said = trained.ask(labeled, unlabeled, [images(2, 2)])
+    assert len(heads) == times
+    assert len(encoders) == (times if mode == "full" else 0)  # a frozen one is the student's
+    if said.taught is not None:
+        with torch.no_grad():
+            torch.testing.assert_close(said.taught, teacher(labeled.images), atol=1e-5, rtol=1e-4)
 
 
 def test_perturbations_touch_strong_views_only() -> None:

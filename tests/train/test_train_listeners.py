@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from toy_training import CLASSES, Kit, assert_same_run, batch_at, cpu
 
 from ftcseg.errors import FtcsegError, UsageError
@@ -22,6 +23,7 @@ from ftcseg.train.events import (
     PseudoRow,
     RolledBack,
     RunDone,
+    RunPlanned,
     RunStarted,
     Skipped,
     StepDone,
@@ -148,21 +150,43 @@ class Screen(io.StringIO):
         return True
 
 
-EVENTS: list[Event] = [
-    RunStarted(Clock(0, 10), "The checkpoint was damaged."),
-    IntervalDone(
-        clock=Clock(5, 10),
-        losses={"loss": 1.5},
+PLAN = RunPlanned("ftc", ("sand", "[bottle]", "hook"), labeled=30, unlabeled=1464, judged=374, part="val", steps=10)
+SCORES = {
+    "teacher": {
+        "miou": 0.4321,
+        "groups": {"background": 0.9, "head": 0.5, "middle": None, "tail": None},
+        "classes": [
+            {"id": 0, "name": "sand", "iou": 0.9},
+            {"id": 1, "name": "[bottle]", "iou": 0.5},
+            {"id": 2, "name": "hook", "iou": None},
+        ],
+    },
+    "student": {"miou": 0.25},
+}
+
+
+def interval(step: int, pseudo: PseudoRow | None = None, **timing: float) -> IntervalDone:
+    return IntervalDone(
+        clock=Clock(step, 10),
+        losses={"loss": 1.5, "sup": 0.75},
         rates={"encoder": 1e-5, "head": 4e-4},
         norm=1.0,
-        kept=0.25,
-        pseudo=PseudoRow([8, 0], [2, 0], [0.9, None]),
+        kept=None if pseudo is None else 0.25,
+        pseudo=pseudo,
         facts={},
         skipped=0,
         unreadable=(),
-        timing={"images_per_second": 12.3},
-    ),
-    Evaluated(Clock(5, 10), {"student": {"miou": 0.4321, "rare": None}}, best=True),
+        timing={"images_per_second": 12.34, **timing},
+    )
+
+
+PSEUDO = PseudoRow([6, 2, 0], [1, 1, 0], [0.9, 0.5, None])
+EVENTS: list[Event] = [
+    PLAN,
+    RunStarted(Clock(0, 10), "The checkpoint was damaged."),
+    interval(2),
+    Evaluated(Clock(5, 10), SCORES, best=True),
+    interval(5, PSEUDO, resident_mb=885.4, device_peak_mb=2300.0, seconds_left=3725.4),
     Skipped(Clock(6, 10), "loss", ("a.png",)),
     RolledBack(Clock(5, 10), 7, "loss", (), 0.5),
     RunDone(Clock(10, 10), finished=True),
@@ -175,23 +199,95 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     for event in EVENTS:
         terminal(event)
     assert log.getvalue().splitlines() == [
+        "ftc: 30 labelled, 1464 unlabelled and 374 val images, 10 steps",
         "step 0 of 10. The checkpoint was damaged.",
-        "step 5/10  loss 1.5000  lr 1.00e-05/4.00e-04  kept 25%  12.3 images/s",
-        "step 5: student miou 0.4321 (best)",
+        "step 2/10  loss 1.5000  sup 0.7500  lr 1.00e-05/4.00e-04  12.3 images/s",
+        "step 5: teacher mIoU 43.21 head 50.00 tail n/a; student mIoU 25.00 head n/a tail n/a (best)",
+        "step 5/10  loss 1.5000  sup 0.7500  lr 1.00e-05/4.00e-04  teacher mIoU 43.21 head 50.00 tail n/a  "
+        # 1 of 6, 1 of 2, none of none; 3725 s are an hour, two minutes and five seconds
+        "kept 25% (sand 17%, [bottle] 50%, hook n/a)  "
+        "12.3 images/s  memory 885 MB  device memory 2300 MB  1:02:05 left",
         "step 6 skipped: loss is not finite (a.png)",
         "step 7: loss is not finite; back to step 5, learning rate times 0.5",
         "done at step 10 of 10",
     ]
 
 
-def test_in_a_terminal_there_is_a_table_of_classes() -> None:
+def test_a_fresh_start_is_told_once_and_a_later_one_with_its_step() -> None:
+    told = {}
+    for step in (0, 4):
+        log = io.StringIO()
+        terminal = Terminal(log)
+        terminal(PLAN)
+        terminal(RunStarted(Clock(step, 10)))
+        told[step] = log.getvalue().splitlines()[1:]
+    assert told == {0: [], 4: ["step 4 of 10"]}
+
+
+def on_screen(*events: Event) -> list[str]:
+    """The lines that stand on the screen after these events, in single spaces."""
     screen = Screen()
-    terminal = Terminal(screen, class_names=("sand", "bottle"))
+    terminal = Terminal(screen)
+    for event in events:
+        terminal(event)
+    assert terminal._live is not None
+    shown = terminal._live.renderable
+    terminal.close()
+    console = Console(file=io.StringIO(), width=120)
+    console.print(shown)
+    assert isinstance(console.file, io.StringIO)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_in_a_terminal_there_is_a_table_of_classes() -> None:
+    shown = on_screen(*EVENTS[:5])
+    assert shown == [
+        "step 5/10 loss 1.5000 sup 0.7500 lr 1.00e-05/4.00e-04",
+        "12.3 images/s memory 885 MB device memory 2300 MB 1:02:05 left",
+        "teacher mIoU 43.21 head 50.00 tail n/a, at step 5",
+        "class IoU % predicted kept confidence",
+        "sand 90.00 75.0% 17% 0.90",
+        "[bottle] 50.00 25.0% 50% 0.50",
+        "hook n/a 0.0% n/a n/a",
+        "all 25%",
+    ]
+
+
+def test_labelled_only_training_has_a_table_once_it_was_evaluated() -> None:
+    assert on_screen(*EVENTS[:3]) == [
+        "step 2/10 loss 1.5000 sup 0.7500 lr 1.00e-05/4.00e-04",
+        "12.3 images/s",
+    ]
+    shown = on_screen(*EVENTS[:2], EVENTS[3], interval(6))
+    assert shown[3:] == ["class IoU % predicted kept confidence", "sand 90.00", "[bottle] 50.00", "hook n/a"]
+
+
+def test_the_terminal_is_given_back_at_the_end() -> None:
+    screen = Screen()
+    terminal = Terminal(screen)
     for event in EVENTS:
         terminal(event)
-    assert "bottle" in screen.getvalue()
+    assert "ftc: 30 labelled, 1464 unlabelled and 374 val images, 10 steps" in screen.getvalue()
     assert screen.getvalue().rstrip().endswith("done at step 10 of 10")
+    assert terminal._live is None
     terminal.close()
+
+
+def test_time_left_is_what_the_steps_took_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("ftcseg.train.journal.time.perf_counter", lambda: now)
+    events: list[Event] = []
+    journal = Journal([events.append], every=2, machine=cpu())
+    now = 130.0  # building the run took half a minute, which says nothing about its steps
+    journal(RunStarted(Clock(4, 10)))
+    now = 132.0
+    journal(step_done(5, 1.0))
+    now = 136.0
+    journal(Skipped(Clock(6, 10), "loss", ()))
+    assert isinstance(events[-1], IntervalDone)
+    # two steps of this process took 6 seconds, four are left; 3 images came through
+    assert events[-1].timing["seconds_left"] == 12.0
+    assert events[-1].timing["images_per_second"] == 0.5
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
@@ -223,10 +319,10 @@ def test_a_tracker_gets_numbers_and_steps(tmp_path: Path, monkeypatch: pytest.Mo
     for event in EVENTS:
         listener(event)
     assert log[0] == "myrun"
-    assert log[1][0] == 5
+    assert log[1][0] == 2
     assert log[1][1]["train/loss"] == 1.5
     assert log[1][1]["lr/head"] == 4e-4
-    assert log[2] == (5, {"student/miou": 0.4321})
+    assert log[2] == (5, {"teacher/miou": 0.4321, "student/miou": 0.25})
     assert log[-1] == "end"
 
 

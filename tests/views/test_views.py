@@ -160,7 +160,7 @@ def test_channels_are_fitted_or_refused_by_name() -> None:
     assert fit_channels(grey, 3, "a.png").tolist() == np.full((2, 2, 3), 7).tolist()
     assert np.array_equal(fit_channels(color, 3, "a.png"), color[:, :, :3])  # without its transparency
     assert np.array_equal(fit_channels(np.concatenate([grey] * 3, 2), 1, "a.png"), grey)
-    with pytest.raises(ImageError, match=r"a\.png has 4 channels; this run reads 1"):
+    with pytest.raises(ImageError, match=r"a\.png has 4 channels; the model reads 1"):
         fit_channels(color, 1, "a.png")
     with pytest.raises(ImageError, match=r"a\.png holds NaN"):
         fit_channels(np.full((1, 1, 1), np.nan, np.float32), 1, "a.png")

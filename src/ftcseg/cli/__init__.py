@@ -64,6 +64,8 @@ def main() -> None:
     """Run the command line; errors a user can meet are one sentence and an exit code, never a traceback."""
     try:
         app()
+    except train.Ended:
+        raise
     except SystemExit as leaving:  # typer's way out, after Ctrl-C as well
         if leaving.code == INTERRUPTED:
             typer.echo("\nInterrupted; what was finished is kept, the same command goes on from there.", err=True)

@@ -22,7 +22,7 @@ def split(
     val: Annotated[str | None, typer.Option(help="Draw a new validation part of this amount, such as 20%.")] = None,
     tune: Annotated[
         str | None,
-        typer.Option(help="A validation part inside the training part, for choosing settings; the set's own is unused."),
+        typer.Option(help="Validate on part of the training images, to choose settings; the set's own parts rest."),
     ] = None,
     long_tail: Annotated[
         float | None, typer.Option(help="Cut to exponential image quotas; head to tail as this ratio to one.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,11 @@ from ftcseg.cli.show import progress_bar
 
 if TYPE_CHECKING:
     from ftcseg.train.events import Event, Listener
+    from ftcseg.training import Outcome
+
+
+class Ended(SystemExit):
+    """The end of a command that has itself said how to go on; nothing is added to it."""
 
 
 def train(
@@ -38,16 +45,16 @@ def train(
     """
     from ftcseg import api
     from ftcseg.errors import UsageError
-    from ftcseg.train.events import RunStarted
+    from ftcseg.train.events import RunPlanned
     from ftcseg.train.listeners import Terminal
 
     if (dataset is None) == (resume is None):
         raise UsageError("Give a dataset to train on, or --resume RUN to continue one.")
     with ExitStack() as bar, closing(Terminal()) as terminal:
-        progress = bar.enter_context(progress_bar("Looking at every file"))
+        progress = bar.enter_context(progress_bar("Looking at every file", quiet=not _may_speak()))
 
         def end_bar(event: Event) -> None:
-            if isinstance(event, RunStarted):
+            if isinstance(event, RunPlanned):
                 bar.close()  # two live displays would draw over each other
 
         watchers: list[Listener] = [end_bar, terminal]
@@ -68,8 +75,17 @@ def train(
                 listeners=watchers,
                 progress=progress,
             )
+    if outcome.is_first:
+        typer.echo(_last_words(outcome))
+    raise Ended(outcome.exit_code)
+
+
+def _last_words(outcome: Outcome) -> str:
     if outcome.finished:
-        typer.echo(f"Run: {outcome.folder}\nOpen the report: {(outcome.folder / 'report.html').resolve()}")
-    else:
-        typer.echo(f"Stopped. Continue with: ftcseg train --resume {outcome.folder}")
-    raise typer.Exit(outcome.exit_code)
+        return f"Run: {outcome.folder}\nOpen the report: {(outcome.folder / 'report.html').resolve()}"
+    return f"Stopped. Continue with: ftcseg train --resume {shlex.quote(str(outcome.folder))}"
+
+
+def _may_speak() -> bool:
+    """Whether no launcher (Fabric, torchrun) says that this is one of the other processes of a run."""
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK"))

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset
-from ftcseg.errors import UsageError
 from ftcseg.evaluate.windows import nearest_multiple
-from ftcseg.methods import METHODS
+from ftcseg.methods import find_method
 from ftcseg.methods.base import Method
+from ftcseg.methods.kit import Kit
 from ftcseg.nets.build import build_model
 from ftcseg.nets.encoders.base import Encoder
 from ftcseg.nets.folder import ModelSpec
 from ftcseg.nets.opr_start import needs_data, start_prototypes
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.nets.weights import WeightsReport
-from ftcseg.teaching.pair import Pair
+from ftcseg.rng import seed_for
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
@@ -40,8 +42,6 @@ class Network:
 
 def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> Network:
     """The network of a run; the same seed gives the same start."""
-    if config.model.checkpointing:
-        raise UsageError("No network of a run trades time for memory yet. Leave out model.checkpointing.")
     torch.manual_seed(config.seed)
     net, report = build_model(
         config.model.encoder,
@@ -52,6 +52,7 @@ def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> N
         in_channels=in_channels,
         encoder_mode=config.model.mode,
         head_features=config.model.features,
+        checkpointing=config.model.checkpointing,
     )
     encoder: Encoder = net.encoder
     spec = ModelSpec(
@@ -78,14 +79,28 @@ def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: 
         if config.opr.prior_correction:
             for _, stage in net.opr:
                 stage.set_prior(pixels / pixels.sum())
-    pair = Pair(net, _thresholds(config, pixels), config.teaching)
-    return METHODS[config.method].build(pair, config.seed)
+    kit = Kit(
+        net=net,
+        another=partial(_another, config, network.spec),
+        thresholds=build_thresholds(config, pixels),
+        teaching=config.teaching,
+        classes=network.spec.classes,
+        pixels=pixels,
+        steps=config.steps,
+        seed=config.seed,
+    )
+    entry = find_method(config.method)
+    return entry.build(kit, TypeAdapter(entry.params).validate_python(config.params))
 
 
-def _thresholds(config: RunConfig, pixels: Tensor) -> Thresholds:
+def _another(config: RunConfig, spec: ModelSpec, number: int) -> Segmenter:
+    seed = seed_for(config.seed, "network", number) % 2**32
+    return build_network(replace(config, seed=seed), spec.classes, spec.in_channels).net
+
+
+def build_thresholds(config: RunConfig, pixels: Tensor) -> Thresholds:
+    """The threshold rule of a run, before it has seen anything; `pixels` as in `build_method`."""
     if config.thresholds == "atc":
-        if config.atc.acc_model != "student":  # a Pair hands over the student's answers, whatever is set
-            raise UsageError("No method asks its teacher about labels yet. Leave out atc.acc_model.")
         return ATC(len(pixels), config.atc, pixels)
     return Fixed(len(pixels), config.tau)
 

@@ -14,9 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from ftcseg.config.schema import RunConfig
 from ftcseg.errors import UsageError, unknown_name
 from ftcseg.files import parse_yaml, read_yaml
-from ftcseg.methods import METHODS
+from ftcseg.methods import find_method
 
-PRESETS = ("cpu", "gpu", "supervised", "fixmatch", "unimatch-v2", "ftc", "ftc-paper", "ftc-released")
+PRESETS = ("cpu", "gpu", "ftc", "ftc-paper", "ftc-released")
+"""Shipped files; a method without one says in its table entry what it wants."""
 VARIANTS = {"ftc-paper": "ftc", "ftc-released": "ftc"}
 """Named readings of a method: `--method ftc-paper` is `ftc` with another preset."""
 
@@ -58,23 +59,17 @@ class Draft:
         # Laid over the run's own defaults: a group of which one value is set would take its class's for the others.
         whole = Draft(as_mapping(RunConfig()))
         whole.add(self.values, "")
-        try:
-            return TypeAdapter(RunConfig).validate_python(whole.values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            names = [part for part in first["loc"] if isinstance(part, str)]  # a number is a place in a list
-            where = ".".join(part for part in names if not part.startswith(("literal", "int", "str")))
-            raise UsageError(f"{where} cannot be {first['input']!r}: {first['msg']}.") from error
+        whole.values["params"] = _own_settings(whole.values["method"], self.values.get("params", {}))
+        return _checked(RunConfig, whole.values)
 
 
 def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
     """Hardware preset, then the method's own, then the user's `key=value`."""
     base = VARIANTS.get(method, method)
-    if base not in METHODS:
-        raise unknown_name("method", method, [*METHODS, *VARIANTS])
+    entry = find_method(base, also=tuple(VARIANTS))
     draft = Draft()
     draft.add(preset(hardware), f"preset {hardware}")
-    draft.add(preset(method), f"preset {method}")
+    draft.add(preset(method) if method in PRESETS else entry.preset, f"preset {method}")
     draft.set("method", base, "asked for")
     for text in overrides:
         key, value = parse_override(text)
@@ -117,6 +112,27 @@ def as_mapping(config: RunConfig) -> dict[str, Any]:
     for key, value in settings(config):
         draft.set(key, value, "")
     return draft.values
+
+
+def _own_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of a method's own, checked, with its default where nobody set it."""
+    kind = find_method(method).params
+    known = [item.name for item in dataclasses.fields(kind)]
+    for name in values:
+        if name not in known:
+            has = f"Its own settings: {', '.join(known)}." if known else "It has no settings of its own."
+            raise UsageError(f"The method {method} has no setting params.{name}. {has}")
+    return dict(settings(_checked(kind, dict(values), "params.")))
+
+
+def _checked(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        names = [part for part in first["loc"] if isinstance(part, str)]  # a number is a place in a list
+        where = ".".join(part for part in names if not part.startswith(("literal", "int", "str")))
+        raise UsageError(f"{prefix}{where} cannot be {first['input']!r}: {first['msg']}.") from error
 
 
 def _known_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:

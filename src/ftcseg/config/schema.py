@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from ftcseg.errors import UsageError
 from ftcseg.nets.opr import OPRParams
@@ -53,7 +53,7 @@ class ModelConfig:
     mode: Literal["full", "frozen"] | int = "full"
     """What of the encoder learns: all, nothing, or its last N blocks."""
     checkpointing: bool = False
-    """Trade time for memory in the encoder."""
+    """Trade time for memory: what the encoder's blocks compute is computed again in the backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ class RunConfig:
     """A whole run."""
 
     method: str = "ftc"
+    params: dict[str, Any] = field(default_factory=dict)
+    """The method's own settings; `ftcseg methods NAME` lists them."""
     seed: int = 0
     steps: int = 1000
     data: DataConfig = field(default_factory=DataConfig)

@@ -38,7 +38,7 @@ def candidates_of(
     return masked, unmasked, held
 
 
-def drawn(
+def drawn(  # noqa: PLR0913  each choice has a name
     examination: Examination,
     labels: str | int,
     *,

@@ -20,20 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ftcseg.errors import ImageError, UsageError
+from ftcseg.errors import UsageError
 from ftcseg.evaluate.batches import by_size
 from ftcseg.evaluate.windows import Window, nearest_multiple, windows
 from ftcseg.nets.heads.base import resize
 from ftcseg.teaching.pseudo import pseudo_labels
 from ftcseg.types import Labels, Pixels, PseudoLabels
-from ftcseg.views.geometry import lay_image, whole
+from ftcseg.views.geometry import fitting_planes, lay_image, whole
 
 Result = TypeVar("Result")
 
 MOST_PIXELS = 4 * 2**20
 """Pixels of one forward: logits of 19 classes for so many take 320 MB. Larger images go in smaller batches."""
-
-_ALPHA = {2: 1, 4: 3}  # channel counts whose last channel is transparency, and how many come before it
 
 
 class InputFacts(Protocol):
@@ -80,25 +78,10 @@ def prepare(image: Pixels, facts: InputFacts, scales: Sequence[float] = (1.0,)) 
     """The image at the network's shorter side times each scale; one it cannot read is an ImageError."""
     height, width = image.shape[:2]
     base = facts.short_side / min(height, width) if facts.short_side else 1.0
-    planes = _channels(image, facts.in_channels)
+    planes = fitting_planes(image, facts.in_channels, "It")  # who asks knows its name
     sizes = [(max(1, round(height * base * s)), max(1, round(width * base * s))) for s in scales]
     laid = (lay_image(planes, whole(height, width, size), size) for size in sizes)
     return Prepared((height, width), tuple(x.expand(facts.in_channels, -1, -1) for x in laid))
-
-
-def _channels(image: Pixels, wanted: int) -> Pixels:
-    """The channels a network reads, or one that stands for all of them; nothing is mixed or guessed."""
-    if image.dtype == np.float32 and not np.isfinite(image).all():
-        raise ImageError("It holds NaN or infinity.", remedy="Mend or remove these pixels.", kind="not-finite")
-    count = image.shape[2]
-    if count == wanted:
-        return image
-    opaque = image[:, :, : _ALPHA.get(count, count)]
-    if opaque.shape[2] in (1, wanted):
-        return opaque
-    if wanted == 1 and (opaque == opaque[:, :, :1]).all():  # grey, saved as a coloured picture
-        return opaque[:, :, :1]
-    raise ImageError(f"It has {count} channels; the model reads {wanted}.", remedy="Convert it.", kind="channels")
 
 
 class Predictor:

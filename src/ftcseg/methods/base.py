@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 
 
@@ -43,6 +44,10 @@ class Method(nn.Module):
     def predictors(self) -> dict[str, nn.Module]:
         """Networks worth evaluating, by name; the first is the one a user gets."""
         return {"teacher": self.pair.teacher.net, "student": self.pair.student}
+
+    def labeler(self) -> tuple[nn.Module, Thresholds]:
+        """Who makes the pseudo-labels, and the rule that filters them: what an audit looks at."""
+        return self.pair.teacher.net, self.pair.thresholds
 
     def facts(self) -> Mapping[str, Tensor]:
         """What to log now and then: thresholds per class, OPR per stage."""

@@ -25,15 +25,14 @@ class FTCParams:
     """Two in the released code and by the paper's memory figures; one in its text (reading C2)."""
     comp_drop: bool = True
     """Complementary dropout between two strong views (reading C2)."""
-    seed: int = 0
 
 
 class FTCSeg(Method):
     """The student sees labels and strong views, the teacher weak views; both rebuild their features before decoding."""
 
-    def __init__(self, pair: Pair, params: FTCParams) -> None:
+    def __init__(self, pair: Pair, params: FTCParams, seed: int = 0) -> None:
         super().__init__(pair)
-        self.params = params
+        self.params, self.seed = params, seed
         self.views = ViewPlan(strong=params.strong_views)
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
@@ -53,4 +52,4 @@ class FTCSeg(Method):
 
     def _drop(self, clock: Clock, views: int) -> ComplementaryDrop | None:
         paired = self.params.comp_drop and views == 2
-        return ComplementaryDrop(seed=seed_for(self.params.seed, "drop", clock.step)) if paired else None
+        return ComplementaryDrop(seed=seed_for(self.seed, "drop", clock.step)) if paired else None

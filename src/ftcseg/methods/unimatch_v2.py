@@ -22,7 +22,6 @@ class UniMatchV2Params:
 
     comp_drop: bool = True
     """Complementary channel dropout between the two strong views."""
-    seed: int = 0
 
 
 class UniMatchV2(Method):
@@ -30,9 +29,9 @@ class UniMatchV2(Method):
 
     views = ViewPlan(strong=2)
 
-    def __init__(self, pair: Pair, params: UniMatchV2Params) -> None:
+    def __init__(self, pair: Pair, params: UniMatchV2Params, seed: int = 0) -> None:
         super().__init__(pair)
-        self.params = params
+        self.params, self.seed = params, seed
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
@@ -42,7 +41,7 @@ class UniMatchV2(Method):
         # 1  Both strong views are mixed with their partners.
         strong = [paste_partner(view, box) for view, box in zip(unlabeled.strong, unlabeled.boxes, strict=True)]
         # 2  What one strong view loses of its features, the other keeps.
-        seed = seed_for(self.params.seed, "drop", clock.step)
+        seed = seed_for(self.seed, "drop", clock.step)
         said = self.pair.ask(
             labeled, unlabeled, strong, ComplementaryDrop(seed=seed) if self.params.comp_drop else None
         )

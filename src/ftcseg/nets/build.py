@@ -30,6 +30,7 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
     in_channels: int = 3,
     encoder_mode: Trainable = "full",
     head_features: int | None = None,
+    checkpointing: bool = False,
 ) -> tuple[Segmenter, WeightsReport]:
     """A network, and what became of its weights file.
 
@@ -39,6 +40,9 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
     `opr` is a reading of OPR (the paper's where only `opr_layers` is given); `opr_layers` overrides its number of
     stages, 0 is a network without OPR. The head of a head_wide reading is wide even then, as in the released code, so
     that the two can be compared.
+
+    `checkpointing` lets the encoder's blocks run twice instead of keeping what they computed: the same network, the same
+    weights, less memory while it trains.
 
     Heads and prototypes start at random from torch's global generator: seed it for a network that can be made again.
     """
@@ -52,7 +56,9 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
         reading = replace(reading, layers=opr_layers)
     can_dilate = encoder in ENCODERS and "dilate_last" in FAMILIES[ENCODERS[encoder].family].options
     dilate = head == "deeplab" and can_dilate
-    backbone, report = build_encoder(encoder, in_channels=in_channels, weights=weights, dilate_last=dilate)
+    backbone, report = build_encoder(
+        encoder, in_channels=in_channels, weights=weights, dilate_last=dilate, checkpointing=checkpointing
+    )
     set_trainable(backbone, encoder_mode)
     wide = backbone.channels[-1] if reading.asks_classes and reading.gate_head == "head_wide" else None
     top = build_head(head, backbone.channels, num_classes, features=head_features, wide=wide)

@@ -94,6 +94,7 @@ class Size:
 WIDE = Size(width=480, height=250, left=40, bottom=24, ticks=5, name="chart")
 SMALL = Size(width=200, height=120, left=34, bottom=20, ticks=3, name="chart small")
 _FEW = 12  # points that each get a marker
+_LEAST_RANGE, _LEAST_SHARE = 1e-300, 1e-9  # of an axis, by itself and of its numbers: less is a flat line
 _BAR_LETTERS = 32  # of a class's name
 _BAR_WIDTH, _BAR_HEIGHT, _BAR_LABEL, _BAR_GAP, _BAR_NUMBER = 260, 15, 19, 9, 44
 
@@ -201,14 +202,17 @@ def thinned(points: Sequence[Point], limit: int) -> list[Point]:
 
 def ticks(low: float, high: float, about: int) -> list[float]:
     """About so many round numbers, at least two, the first at or below `low` and the last at or above `high`."""
-    if high <= low:
-        room = abs(low) / 10 or 0.5
+    size = max(abs(low), abs(high))
+    if high - low <= max(_LEAST_RANGE, _LEAST_SHARE * size):
+        room = size / 10 if size > _LEAST_RANGE else 0.5
         low, high = low - room, high + room
     raw = (high - low) / about
-    unit: float = 10.0 ** math.floor(math.log10(raw))
+    power = math.floor(math.log10(raw))
+    unit: float = 10.0**power
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, max(last, first + 1) + 1)]
+    digits = max(12, 1 - power)  # those of the step, or tiny numbers would all become 0
+    return [round(i * step, digits) for i in range(first, max(last, first + 1) + 1)]
 
 
 def short(count: float) -> str:

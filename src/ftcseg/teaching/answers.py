@@ -26,6 +26,7 @@ class Answers:
     strong: list[Tensor]  # one per strong view
     weak: Tensor  # the teacher's, without gradient
     maps: list[Tensor]  # the student's encoder maps of the labelled images, before OPR
+    taught: Tensor | None = None  # the teacher's on the labelled images, where it was asked
 
 
 def ask_labeled(student: Segmenter, images: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -40,16 +41,19 @@ def ask(
     shown: tuple[Tensor, Tensor, Sequence[Tensor]],
     perturb: Perturb | None = None,
     norms: Norms = "joint",
+    teacher_on_labels: bool = False,
 ) -> Answers:
     """The teacher reads the weak views, the student the labelled images and the strong views.
 
     `shown` is (labelled images, weak views, strong views). A frozen encoder is the same for student and teacher, so
-    everything goes through it once. `perturb` touches the strong views only.
+    everything goes through it once. `perturb` touches the strong views only. `teacher_on_labels` asks the teacher about
+    the labelled images, too.
     """
     labeled, weak, strong = shown
     size = labeled.shape[-2:]
     views = torch.cat(list(strong))
-    if not any(p.requires_grad for p in student.encoder.parameters()):
+    frozen = not any(p.requires_grad for p in student.encoder.parameters())
+    if frozen:
         maps = student.features(torch.cat([labeled, views, weak]))
         maps, weak_maps = _cut(maps, len(maps[0]) - len(weak))
         with torch.no_grad():
@@ -61,8 +65,12 @@ def ask(
         labeled_maps, strong_maps = _features(student, labeled, views, norms)
     with still_statistics(student) if norms == "labeled" else nullcontext():  # heads have norms too
         strong_logits = student.decode(strong_maps, size, perturb)
+    taught = None
+    if teacher_on_labels:
+        with torch.no_grad():
+            taught = teacher.decode(labeled_maps, size) if frozen else teacher(labeled)
     return Answers(
-        student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps
+        student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps, taught
     )
 
 

@@ -47,15 +47,17 @@ class Pair(nn.Module):
     def ask(
         self, labeled: Labeled, unlabeled: Unlabeled, strong: Sequence[Tensor], perturb: Perturb | None = None
     ) -> Answers:
-        """Teacher on the weak view, student on labelled images and strong views."""
+        """Teacher on the weak view, student on labelled images and strong views; the teacher on labels if a rule asks."""
         teacher = cast("Segmenter", self.teacher.net)
-        return ask(self.student, teacher, (labeled.images, unlabeled.weak, strong), perturb, self.params.norms)
+        shown = (labeled.images, unlabeled.weak, strong)
+        return ask(self.student, teacher, shown, perturb, self.params.norms, self.thresholds.asks_teacher)
 
     def judge(self, said: Answers, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels:
-        """The teacher's pseudo-labels; the threshold takes note of them and of how the student does on labels."""
+        """The teacher's pseudo-labels; the threshold takes note of them and of how one of the two does on labels."""
         pseudo = pseudo_labels(said.weak, unlabeled.valid)
         soft = soft_counts(said.weak, unlabeled.valid) if self.thresholds.needs_soft else None
-        self.thresholds.observe(target=labeled.labels, logits=said.labeled, pseudo=pseudo, soft=soft)
+        logits = said.labeled if said.taught is None else said.taught
+        self.thresholds.observe(target=labeled.labels, logits=logits, pseudo=pseudo, soft=soft)
         return pseudo
 
     def compare(self, strong: Sequence[Tensor], mixed: Sequence[PseudoLabels]) -> Tensor:

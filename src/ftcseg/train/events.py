@@ -15,6 +15,19 @@ Scores: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class RunPlanned:
+    """What a run is about to do, told once per process before its first step."""
+
+    method: str
+    classes: tuple[str, ...]  # names by id
+    labeled: int
+    unlabeled: int
+    judged: int
+    part: str  # that the judged images are of
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """A run begins, or goes on, at `clock`; `note` says what had to be mended on the way."""
 
@@ -105,6 +118,8 @@ class RunDone:
     finished: bool
 
 
-Event: TypeAlias = RunStarted | StepDone | IntervalDone | Evaluated | Saved | Skipped | RolledBack | RunDone
+Event: TypeAlias = (
+    RunPlanned | RunStarted | StepDone | IntervalDone | Evaluated | Saved | Skipped | RolledBack | RunDone
+)
 Listener: TypeAlias = Callable[[Event], None]
 Emit: TypeAlias = Callable[[Event], None]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftcseg.train.events import Event, IntervalDone, Listener, PseudoRow, Skipped, StepDone
+from ftcseg.train.events import Event, IntervalDone, Listener, PseudoRow, RunStarted, Skipped, StepDone
 from ftcseg.train.machine import Machine
 from ftcseg.train.memory import device_peak_bytes, resident_bytes
 from ftcseg.types import Clock
@@ -41,9 +41,14 @@ class Journal:
         self._sums = _Sums(machine.device)
         self._began = self._since = time.perf_counter()
         self._images = 0
+        self._ticks = 0
 
     def __call__(self, event: Event) -> None:
         """Take note of an event and hand it on."""
+        if isinstance(event, RunStarted):  # building the run is over, and is no part of its speed
+            self._began = self._since = time.perf_counter()
+        if isinstance(event, StepDone | Skipped):
+            self._ticks += 1
         if isinstance(event, StepDone):
             self._sums.add(event)
             self._images += event.images
@@ -88,14 +93,16 @@ class Journal:
             facts={name: value.detach().tolist() for name, value in self._facts().items()},
             skipped=total["skipped"],
             unreadable=tuple(total["unreadable"]),
-            timing=self._timing(),
+            timing=self._timing(clock),
         )
 
-    def _timing(self) -> dict[str, float]:
+    def _timing(self, clock: Clock) -> dict[str, float]:
+        """What depends on the machine. Time left is judged by all of this process's steps, evaluations included."""
         now = time.perf_counter()
         images, self._images = sum(self._machine.gather(self._images)), 0
         passed, self._since = now - self._since, now
         timing = {"seconds": now - self._began, "images_per_second": images / max(passed, 1e-9)}
+        timing["seconds_left"] = timing["seconds"] / max(1, self._ticks) * max(0, clock.total - clock.step)
         resident, peak = resident_bytes(), device_peak_bytes(self._machine.device)
         if resident is not None:
             timing["resident_mb"] = resident / _MB

@@ -7,13 +7,27 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ftcseg.errors import FtcsegError
-from ftcseg.train.events import Evaluated, Event, IntervalDone, RolledBack, RunDone, RunStarted, Skipped
+from ftcseg.train.events import (
+    Evaluated,
+    Event,
+    IntervalDone,
+    PseudoRow,
+    RolledBack,
+    RunDone,
+    RunPlanned,
+    RunStarted,
+    Scores,
+    Skipped,
+)
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.live import Live
     from rich.table import Table
 
@@ -125,25 +139,34 @@ def _pseudo_line(event: IntervalDone) -> dict[str, Any]:
 
 
 class Terminal:
-    """A live table where somebody looks, a plain line per interval where nobody does (a log file, a cluster)."""
+    """A live table where somebody looks, a plain line per interval where nobody does (a log file, a cluster).
 
-    def __init__(self, file: IO[str] | None = None, class_names: Sequence[str] = ()) -> None:
+    Both hold the same: losses, the last scores of the first predictor, what was kept of each class, speed, memory and
+    the time that is left. The names of the classes come with the run's plan.
+    """
+
+    def __init__(self, file: IO[str] | None = None) -> None:
         self._file = file or sys.stderr
-        self._class_names = class_names
+        self._names: Sequence[str] = ()
+        self._judged: _Judged | None = None
         self._live: Live | None = None
-        self._scores = ""
 
     def __call__(self, event: Event) -> None:
         """Show what a person wants to see."""
         match event:
+            case RunPlanned():
+                self._names = event.classes
+                self._print(plan_text(event))
             case RunStarted(clock, note):
-                self._print(f"step {clock.step} of {clock.total}" + (f". {note}" if note else ""))
+                if clock.step or note:  # of a fresh start the plan has said everything
+                    self._print(f"step {clock.step} of {clock.total}" + (f". {note}" if note else ""))
                 self._open()
             case IntervalDone():
                 self._show(event)
             case Evaluated(clock, scores, best):
-                self._scores = _scores_text(scores) + (" (best)" if best else "")
-                self._print(f"step {clock.step}: {self._scores}")
+                self._judged = _judged(clock.step, scores)
+                told = "; ".join(f"{predictor} {_scores_text(values)}" for predictor, values in scores.items())
+                self._print(f"step {clock.step}: {told}" + (" (best)" if best else ""))
             case Skipped(clock, what, ids):
                 self._print(f"step {clock.step} skipped: {what} is not finite ({', '.join(ids[:4])})")
             case RolledBack(clock, since, what, _, lr_scale):
@@ -172,9 +195,13 @@ class Terminal:
 
     def _show(self, event: IntervalDone) -> None:
         if self._live is None:
-            self._print(interval_text(event))
+            parts = [_progress_text(event), self._scores(), _kept_text(event, self._names), _speed_text(event.timing)]
+            self._print("  ".join(filter(None, parts)))
         else:
-            self._live.update(self._table(event), refresh=True)
+            self._live.update(self._screen(event), refresh=True)
+
+    def _scores(self) -> str:
+        return "" if self._judged is None else f"{self._judged.predictor} {self._judged.text}"
 
     def _print(self, text: str) -> None:
         if self._live is None:
@@ -182,31 +209,107 @@ class Terminal:
         else:
             self._live.console.print(text, highlight=False, markup=False)
 
-    def _table(self, event: IntervalDone) -> Table:
-        from rich.table import Table
+    def _screen(self, event: IntervalDone) -> Group:
+        from rich.console import Group
+        from rich.text import Text
 
-        table = Table("class", "predicted", "kept", "confidence", title=interval_text(event), caption=self._scores)
-        if event.pseudo is not None:
-            total = max(1, sum(event.pseudo.seen))
-            for index, seen in enumerate(event.pseudo.seen):
-                name = self._class_names[index] if index < len(self._class_names) else str(index)
-                kept, conf = event.pseudo.kept[index] / max(1, seen), event.pseudo.conf[index]
-                table.add_row(name, f"{seen / total:.1%}", f"{kept:.0%}", "" if conf is None else f"{conf:.2f}")
+        lines = [_progress_text(event), _speed_text(event.timing)]
+        if self._judged is not None:
+            lines.append(f"{self._scores()}, at step {self._judged.step}")
+        table = self._table(event)
+        return Group(*map(Text, lines), *([table] if table.row_count else []))  # Text: names are no markup
+
+    def _table(self, event: IntervalDone) -> Table:
+        """A row for each class, and one for all of them; empty where there is nothing to say of a class."""
+        from rich.table import Table
+        from rich.text import Text
+
+        pseudo, judged = event.pseudo, self._judged
+        table = Table(box=None, pad_edge=False)
+        for name in ("class", "IoU %", "predicted", "kept", "confidence"):
+            table.add_column(name, justify="left" if name == "class" else "right")
+        if pseudo is None and judged is None:
+            return table
+        count = len(self._names) if pseudo is None else len(pseudo.seen)
+        for index in range(count):
+            iou = _hundredths(judged.ious.get(index)) if judged is not None else ""
+            table.add_row(Text(_name(self._names, index)), iou, *_pseudo_cells(pseudo, index))
+        if pseudo is not None:
+            table.add_row("all", "", "", _percent(event.kept), "")
         return table
 
 
-def interval_text(event: IntervalDone) -> str:
-    """One line for one interval."""
-    losses = "  ".join(f"{name} {value:.4f}" for name, value in event.losses.items())
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The last evaluation, of the predictor that a user gets."""
+
+    step: int
+    predictor: str
+    text: str
+    ious: Mapping[int, float | None]  # by class id
+
+
+def plan_text(plan: RunPlanned) -> str:
+    """One line about what a run is about to do."""
+    counts = f"{plan.labeled} labelled, {plan.unlabeled} unlabelled and {plan.judged} {plan.part} images"
+    return f"{plan.method}: {counts}, {plan.steps} steps"
+
+
+def _judged(step: int, scores: Scores) -> _Judged | None:
+    for predictor, values in scores.items():  # the first is the one a user gets
+        ious = {score["id"]: score["iou"] for score in values.get("classes", ())}
+        return _Judged(step, predictor, _scores_text(values), ious)
+    return None
+
+
+def _scores_text(values: Mapping[str, Any]) -> str:
+    groups = values.get("groups", {})
+    numbers = {"mIoU": values.get("miou"), "head": groups.get("head"), "tail": groups.get("tail")}
+    return " ".join(f"{name} {_hundredths(value)}" for name, value in numbers.items())
+
+
+def _progress_text(event: IntervalDone) -> str:
+    losses = [f"{name} {value:.4f}" for name, value in event.losses.items()]
     lr = "/".join(f"{rate:.2e}" for rate in event.rates.values())
-    kept = f"  kept {event.kept:.0%}" if event.kept is not None else ""
-    speed = event.timing.get("images_per_second", 0.0)
-    return f"step {event.clock.step}/{event.clock.total}  {losses}  lr {lr}{kept}  {speed:.1f} images/s"
+    return "  ".join([f"step {event.clock.step}/{event.clock.total}", *losses, *([f"lr {lr}"] if lr else [])])
 
 
-def _scores_text(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    texts = []
-    for predictor, values in scores.items():
-        numbers = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
-        texts.append(f"{predictor} {', '.join(numbers)}")
-    return "; ".join(texts)
+def _kept_text(event: IntervalDone, names: Sequence[str]) -> str:
+    """The share of pseudo-labels kept, of all and of each class; nothing where there are none."""
+    if event.pseudo is None:
+        return ""
+    shares = [_pseudo_cells(event.pseudo, index)[1] for index in range(len(event.pseudo.seen))]
+    each = ", ".join(f"{_name(names, index)} {share}" for index, share in enumerate(shares))
+    return f"kept {_percent(event.kept)} ({each})"
+
+
+def _speed_text(timing: Mapping[str, float]) -> str:
+    parts = [f"{timing.get('images_per_second', 0.0):.1f} images/s"]
+    for key, word in (("resident_mb", "memory"), ("device_peak_mb", "device memory")):
+        parts += [f"{word} {timing[key]:.0f} MB"] if key in timing else []
+    if "seconds_left" in timing:
+        parts.append(f"{timedelta(seconds=round(timing['seconds_left']))} left")
+    return "  ".join(parts)
+
+
+def _pseudo_cells(pseudo: PseudoRow | None, index: int) -> tuple[str, str, str]:
+    """(share of the predicted pixels, share of these kept, mean confidence) of a class."""
+    if pseudo is None:
+        return "", "", ""
+    seen, total = pseudo.seen[index], sum(pseudo.seen)
+    conf = pseudo.conf[index]
+    predicted = seen / total if total else None
+    kept = pseudo.kept[index] / seen if seen else None
+    return _percent(predicted, 1), _percent(kept), "n/a" if conf is None else f"{conf:.2f}"
+
+
+def _name(names: Sequence[str], index: int) -> str:
+    return names[index] if index < len(names) else str(index)
+
+
+def _percent(share: float | None, digits: int = 0) -> str:
+    return "n/a" if share is None else f"{share:.{digits}%}"
+
+
+def _hundredths(score: float | None) -> str:
+    return "n/a" if score is None else f"{100 * score:.2f}"

@@ -9,9 +9,9 @@ method.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import torch
@@ -75,17 +75,8 @@ class Machine:
 
     def move(self, batch: SemiBatch) -> SemiBatch:
         """The batch on this machine's device."""
-        labeled, unlabeled = batch.labeled, batch.unlabeled
-        labeled = replace(labeled, images=self._here(labeled.images), labels=self._here(labeled.labels))
-        if unlabeled is not None:
-            unlabeled = replace(
-                unlabeled,
-                weak=self._here(unlabeled.weak),
-                strong=tuple(map(self._here, unlabeled.strong)),
-                boxes=tuple(map(self._here, unlabeled.boxes)),
-                valid=self._here(unlabeled.valid),
-            )
-        return replace(batch, labeled=labeled, unlabeled=unlabeled)
+        moved: SemiBatch = self._moved(batch)
+        return moved
 
     def adopt(self, method: nn.Module) -> None:
         """Move the method here and give every process the first one's weights and statistics."""
@@ -130,8 +121,17 @@ class Machine:
         dist.all_gather_object(items, item)
         return items
 
-    def _here(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device, non_blocking=True)
+    def _moved(self, value: Any) -> Any:
+        """Every tensor in it, however deep, on this machine's device."""
+        if isinstance(value, Tensor):
+            return value.to(self.device, non_blocking=True)
+        if isinstance(value, tuple):
+            return tuple(map(self._moved, value))
+        if isinstance(value, Mapping):
+            return {key: self._moved(item) for key, item in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{f.name: self._moved(getattr(value, f.name)) for f in fields(value)})
+        return value
 
 
 def _broadcast(tensor: Tensor) -> None:

@@ -48,19 +48,23 @@ def fit_channels(image: Pixels, wanted: int, name: str) -> Pixels:
 
     Transparency is left out, grey is repeated, three equal channels are one grey; nothing is mixed or guessed.
     """
+    planes = fitting_planes(image, wanted, name)
+    return planes if planes.shape[2] == wanted else planes.repeat(wanted, axis=2)
+
+
+def fitting_planes(image: Pixels, wanted: int, name: str) -> Pixels:
+    """As `fit_channels`, but grey comes as one plane that stands for all: it need not be resized more than once."""
     if image.dtype == np.float32 and not np.isfinite(image).all():
         raise ImageError(f"{name} holds NaN or infinity.", remedy="Mend or remove these pixels.", kind="not-finite")
     count = image.shape[2]
     if count == wanted:
         return image
     opaque = image[:, :, : ALPHA.get(count, count)]
-    if opaque.shape[2] == wanted:
+    if opaque.shape[2] in (1, wanted):
         return opaque
-    if opaque.shape[2] == 1:
-        return opaque.repeat(wanted, axis=2)
     if wanted == 1 and (opaque == opaque[:, :, :1]).all():
         return opaque[:, :, :1]
-    raise ImageError(f"{name} has {count} channels; this run reads {wanted}.", remedy="Convert it.", kind="channels")
+    raise ImageError(f"{name} has {count} channels; the model reads {wanted}.", remedy="Convert it.", kind="channels")
 
 
 def draw_window(shape: tuple[int, int], params: GeometryParams, rng: np.random.Generator) -> Window:

@@ -21,6 +21,7 @@ from ftcseg.data.dataset import Dataset
 from ftcseg.errors import DataError
 from ftcseg.rng import random_for
 from ftcseg.types import Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
+from ftcseg.views.filters import FILTERS
 from ftcseg.views.geometry import GeometryParams, draw_window, fit_channels, lay_image, lay_labels, shown_area
 from ftcseg.views.mix import CutMixParams, draw_box
 from ftcseg.views.photometric import PhotometricParams, apply_looks, draw_look
@@ -95,6 +96,7 @@ class BatchMaker(TorchDataset[SemiBatch]):
         wanted = unlabeled if plan.unlabeled else None
         self.unlabeled = _Shelf(wanted, params.in_channels) if wanted is not None and len(wanted) else None
         self.unlabeled_order = Order(len(unlabeled), seed, "unlabeled") if unlabeled is not None else None
+        self.partner_order = Order(len(labeled), seed, "labeled partner")
         self.rank, self.world = 0, 1
 
     def on_rank(self, rank: int, world: int) -> BatchMaker:
@@ -113,30 +115,43 @@ class BatchMaker(TorchDataset[SemiBatch]):
         return 1 << 62  # steps do not run out
 
     def __getitem__(self, step: int) -> SemiBatch:
-        labeled = self._labeled(step)
+        labeled = self._labeled(step, self.labeled_order, "labeled view")
+        if self.plan.labeled_partner:
+            labeled = replace(labeled, partner=self._labeled(step, self.partner_order, "labeled partner view"))
         if self.unlabeled is None:
             return SemiBatch(labeled)
-        unlabeled, skipped = self._unlabeled(step)
+        unlabeled, skipped = self._unlabeled(step, "unlabeled view")
+        if self.plan.partner:
+            unlabeled = replace(unlabeled, partner=self._unlabeled(step, "unlabeled partner view")[0])
         return SemiBatch(labeled, unlabeled, skipped)
 
     def _places(self, step: int, batch: int) -> range:
         first = (step * self.world + self.rank) * batch
         return range(first, first + batch)
 
-    def _labeled(self, step: int) -> Labeled:
+    def _labeled(self, step: int, order: Order, salt: str) -> Labeled:
         crop = self.params.geometry.crop
         images, labels, ids = [], [], []
+        looks: list[Any] = []
+        boxes: list[Tensor] = []
         for place in self._places(step, self.params.labeled_batch):
-            sample = self.labeled[self.labeled_order[place]]
-            rng = random_for(self.seed, "labeled view", place)
+            sample = self.labeled[order[place]]
+            rng = random_for(self.seed, salt, place)
             window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
             images.append(lay_image(sample.image, window, crop))
             assert sample.labels is not None
             labels.append(lay_labels(sample.labels, window, crop))
             ids.append(sample.id)
-        return Labeled(self._normalised(torch.stack(images)), torch.stack(labels), tuple(ids))
+            if self.plan.labeled_strong:
+                looks.append(draw_look(self.params.photometric, rng))
+                boxes.append(self._box(rng))
+        seen = torch.stack(images)
+        if self.plan.labeled_strong:
+            seen = apply_looks(seen, looks)
+        drawn = torch.stack(boxes) if boxes else None
+        return Labeled(self._normalised(seen), torch.stack(labels), tuple(ids), drawn)
 
-    def _unlabeled(self, step: int) -> tuple[Unlabeled, tuple[str, ...]]:
+    def _unlabeled(self, step: int, salt: str) -> tuple[Unlabeled, tuple[str, ...]]:
         crop = self.params.geometry.crop
         images, valid, ids = [], [], []
         looks: list[list[Any]] = [[] for _ in range(self.plan.strong)]
@@ -144,18 +159,29 @@ class BatchMaker(TorchDataset[SemiBatch]):
         skipped: list[str] = []
         for place in self._places(step, self.params.unlabeled_batch):
             sample = self._readable(place, skipped)
-            rng = random_for(self.seed, "unlabeled view", place)
+            rng = random_for(self.seed, salt, place)
             window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
             images.append(lay_image(sample.image, window, crop))
             valid.append(shown_area(window, crop))
             ids.append(sample.id)
             for view in range(self.plan.strong):
                 looks[view].append(draw_look(self.params.photometric, rng))
-                boxes[view].append(draw_box(*crop, self.params.cutmix, rng))
+                boxes[view].append(self._box(rng))
         weak = torch.stack(images)
         strong = tuple(self._normalised(apply_looks(weak, view)) for view in looks)
         masks = tuple(torch.stack(view) for view in boxes)
-        return Unlabeled(self._normalised(weak), strong, masks, torch.stack(valid), tuple(ids)), tuple(skipped)
+        filtered = {name: self._normalised(self._filtered(name, weak, step, salt)) for name in self.plan.filters}
+        seen = Unlabeled(self._normalised(weak), strong, masks, torch.stack(valid), tuple(ids), filtered)
+        return seen, tuple(skipped)
+
+    def _box(self, rng: np.random.Generator) -> Tensor:
+        crop = self.params.geometry.crop
+        return draw_box(*crop, self.params.cutmix, rng) if self.plan.cutmix else torch.zeros(crop, dtype=torch.bool)
+
+    def _filtered(self, name: str, weak: Tensor, step: int, salt: str) -> Tensor:
+        places = self._places(step, self.params.unlabeled_batch)
+        rngs = (random_for(self.seed, f"{salt}, {name}", place) for place in places)
+        return torch.stack([FILTERS[name](image, rng) for image, rng in zip(weak, rngs, strict=True)])
 
     def _readable(self, place: int, skipped: list[str]) -> Sample:
         """The image at a place of the order; one that cannot be read is passed over for the next, and named."""

@@ -36,7 +36,6 @@ class Options:
     in_channels: int = RGB
     dilate_last: bool = False
     drop_path: float = 0.0
-    grad_checkpointing: bool = False
     resnet_stride: StrideIn | None = None
 
 

@@ -11,6 +11,7 @@ from ftcseg.nets.encoders import dinov2, efficientnet_lite, hub, mit, resnet, ti
 from ftcseg.nets.encoders.base import RGB, Encoder, Options, StrideIn, fit_input
 from ftcseg.nets.encoders.table import ENCODERS
 from ftcseg.nets.encoders.table import Family as FamilyName
+from ftcseg.nets.recompute import recompute_blocks
 from ftcseg.nets.weights import KeyMap, WeightsReport, load_weights
 
 
@@ -24,15 +25,14 @@ class Family:
 
 
 FAMILIES: Mapping[FamilyName, Family] = {
-    "dinov2": Family(dinov2.build, dinov2.KEYS, frozenset({"drop_path", "grad_checkpointing"})),
+    "dinov2": Family(dinov2.build, dinov2.KEYS, frozenset({"drop_path"})),
     "resnet": Family(resnet.build, resnet.KEYS, frozenset({"dilate_last", "resnet_stride"})),
-    "mit": Family(mit.build, mit.KEYS, frozenset({"drop_path", "grad_checkpointing"})),
+    "mit": Family(mit.build, mit.KEYS, frozenset({"drop_path"})),
     "efficientnet-lite": Family(efficientnet_lite.build, efficientnet_lite.KEYS, frozenset({"drop_path"})),
     "tiny": Family(tiny.build, KeyMap()),
 }
-"""Encoders with batch normalisation do not offer checkpointing: running a block twice would count its batch twice."""
 
-CHOICES = ("dilate_last", "drop_path", "grad_checkpointing", "resnet_stride")
+CHOICES = ("dilate_last", "drop_path", "resnet_stride")
 
 
 def build_encoder(  # noqa: PLR0913 - each is a choice of the user's
@@ -42,14 +42,15 @@ def build_encoder(  # noqa: PLR0913 - each is a choice of the user's
     weights: str | Path | None = "default",
     dilate_last: bool = False,
     drop_path: float = 0.0,
-    grad_checkpointing: bool = False,
     resnet_stride: StrideIn | None = None,
+    checkpointing: bool = False,
 ) -> tuple[Encoder, WeightsReport]:
     """An encoder by name with a report on its weights.
 
     `name` is one of ENCODERS, "hub:owner/name", or a folder with a transformers model. `weights` is "default" for the
     published ones, a source as in `weights.py`, or None to start at random. `dilate_last` gives a ResNet output stride
     16; `resnet_stride` says where its weights step, otherwise told from their file name (`resnet.stride_named`).
+    `checkpointing` trades time for memory (`recompute.py`).
     """
     if in_channels < 1 or not 0 <= drop_path < 1:
         raise UsageError(f"in_channels must be at least 1 and drop_path in [0, 1); got {in_channels} and {drop_path}.")
@@ -57,12 +58,14 @@ def build_encoder(  # noqa: PLR0913 - each is a choice of the user's
         in_channels=in_channels,
         dilate_last=dilate_last,
         drop_path=drop_path,
-        grad_checkpointing=grad_checkpointing,
         resnet_stride=resnet_stride,
     )
     if hub.is_foreign(name):
-        _refuse(name, options, frozenset({"drop_path", "grad_checkpointing"}))
-        return hub.build(name, weights, options)
+        _refuse(name, options, frozenset({"drop_path"}))
+        foreign, report = hub.build(name, weights, options)
+        if checkpointing:
+            hub.recompute_layers(foreign, name)
+        return foreign, report
     if name not in ENCODERS:
         raise unknown_name("encoder", name, ENCODERS)
     family = FAMILIES[ENCODERS[name].family]
@@ -71,6 +74,8 @@ def build_encoder(  # noqa: PLR0913 - each is a choice of the user's
     if resnet_stride is None and source is not None:
         options = replace(options, resnet_stride=resnet.stride_named(Path(source).name))
     encoder = family.build(name, options)
+    if checkpointing:
+        recompute_blocks(encoder)
     if source is None:
         return encoder, WeightsReport("no weights")
     keys = replace(family.keys, reshapes={**family.keys.reshapes, encoder.input_weight: fit_input})

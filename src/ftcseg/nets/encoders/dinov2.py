@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from ftcseg.nets.encoders.base import (
     IMAGENET_MEAN,
@@ -180,7 +179,6 @@ class DinoV2(Encoder):
         self.mean = fit_stats(IMAGENET_MEAN, options.in_channels)
         self.std = fit_stats(IMAGENET_STD, options.in_channels)
         self.taps = shape.taps
-        self.checkpointing = options.grad_checkpointing
         self.embed = Embed(shape.dim, options.in_channels)
         drops = rising_rates(options.drop_path, shape.depth)
         self.layers = nn.ModuleList(Block(shape.dim, shape.heads, drop) for drop in drops)
@@ -196,7 +194,7 @@ class DinoV2(Encoder):
         x = self.embed(images)
         maps = []
         for index, layer in enumerate(self.layers):
-            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointing and self.training else layer(x)
+            x = layer(x)
             if index in self.taps:
                 maps.append(self.norm(x)[:, 1:].unflatten(1, grid).permute(0, 3, 1, 2))
         return maps

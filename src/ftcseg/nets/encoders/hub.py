@@ -31,6 +31,7 @@ from ftcseg.nets.encoders.base import (
     together,
 )
 from ftcseg.nets.encoders.table import ENCODERS
+from ftcseg.nets.recompute import recomputing
 from ftcseg.nets.weights import HUB, KeyMap, WeightsError, WeightsReport, hub_remedy, load_weights
 
 MAPS = 4
@@ -103,14 +104,19 @@ def build(name: str, weights: str | Path | None, options: Options) -> tuple[HubE
         else:
             backbone, report = kind(config), WeightsReport("no weights")
     encoder = HubEncoder(backbone, facts, options.in_channels)
-    if options.grad_checkpointing:
-        if not kind.supports_gradient_checkpointing:
-            raise UsageError(f"{name} cannot save memory by gradient checkpointing; leave grad_checkpointing out.")
-        backbone.gradient_checkpointing_enable({"use_reentrant": False})
     if weights is not None and weights != "default":
         keys = KeyMap(ignored=(HEAD_KEYS,), reshapes={encoder.input_weight.removeprefix("backbone."): fit_input})
         report = load_weights(backbone, weights, keys)
     return encoder, report
+
+
+def recompute_layers(encoder: HubEncoder, name: str) -> None:
+    """As `recompute_blocks`, by the backbone's own means: its layers hand each other more than one tensor."""
+    backbone: Any = encoder.backbone
+    try:
+        backbone.gradient_checkpointing_enable(recomputing(backbone))
+    except ValueError as error:  # transformers' way to say that a model was not made for it
+        raise UsageError(f"{name} cannot trade time for memory: leave checkpointing out.") from error
 
 
 def _place(name: str) -> str:

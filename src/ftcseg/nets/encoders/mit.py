@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from ftcseg.nets.encoders.base import IMAGENET_MEAN, IMAGENET_STD, Encoder, Options, fit_stats, together
 from ftcseg.nets.encoders.drop_path import DropPath, rising_rates
@@ -153,11 +152,11 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width, eps=LN_EPS)
 
-    def forward(self, x: Tensor, checkpointing: bool) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The map (B, C, h, w) of the stage."""
         x = self.embed(x)
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if checkpointing else block(x)
+            x = block(x)
         maps: Tensor = self.norm(x).permute(0, 3, 1, 2)
         return maps
 
@@ -172,7 +171,6 @@ class MiT(Encoder):
         self.channels = shape.widths
         self.mean = fit_stats(IMAGENET_MEAN, options.in_channels)
         self.std = fit_stats(IMAGENET_STD, options.in_channels)
-        self.checkpointing = options.grad_checkpointing
         drops = iter(rising_rates(options.drop_path, sum(shape.depths)))
         self.stages = nn.ModuleList()
         before = options.in_channels
@@ -187,7 +185,7 @@ class MiT(Encoder):
         """Maps at strides 4, 8, 16 and 32, sides rounded up; images of at least 32×32."""
         maps: list[Tensor] = []
         for stage in self.stages:
-            maps.append(stage(maps[-1] if maps else images, self.checkpointing and self.training))
+            maps.append(stage(maps[-1] if maps else images))
         return maps
 
     def blocks(self) -> list[nn.Module]:

@@ -47,7 +47,7 @@ class ATCParams:
     acc: Literal["recall", "iou"] = "recall"
     """What accuracy means (reading B6)."""
     acc_model: Literal["student", "teacher"] = "student"
-    """Whose logits on the labeled images the method hands to `observe` (reading B6)."""
+    """Whose accuracy; the teacher's costs a forward more on the labeled images (reading B6)."""
     eps: float = 1e-6
     """Keeps quotients and logarithms finite (reading B8)."""
     pl: Literal["batch", "dataset"] = "batch"
@@ -78,7 +78,8 @@ class ATC(Thresholds):
 
     def __init__(self, num_classes: int, params: ATCParams, labeled_pixels: Tensor | None = None) -> None:
         super().__init__()
-        self.params, self.num_classes, self.needs_soft = params, num_classes, params.pu == "soft"
+        self.params, self.num_classes = params, num_classes
+        self.needs_soft, self.asks_teacher = params.pu == "soft", params.acc_model == "teacher"
         pixels = labeled_pixels if params.init == "dataset" else torch.ones(num_classes)
         if pixels is None or pixels.shape != (num_classes,) or not pixels.any():
             raise UsageError("ATC with init: dataset needs the labeled pixels of every class.")

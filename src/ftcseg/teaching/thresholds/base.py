@@ -19,6 +19,8 @@ class Thresholds(nn.Module, ABC):
 
     needs_soft: bool = False
     """Whether `observe` wants `soft`, so that a method need not count it in vain."""
+    asks_teacher: bool = False
+    """Whether `observe` wants the teacher's logits on labelled images; the student's come for free."""
 
     @abstractmethod
     def observe(self, *, target: Tensor, logits: Tensor, pseudo: PseudoLabels, soft: Tensor | None = None) -> None:
@@ -26,7 +28,7 @@ class Thresholds(nn.Module, ABC):
 
         Args:
             target: (B, H, W) labels of the labeled images.
-            logits: (B, C, H, W) answers to the same images.
+            logits: (B, C, H, W) answers to the same images, the teacher's for rules that say `asks_teacher`.
             pseudo: the teacher's opinion of the unlabeled images.
             soft: (C,) `soft_counts` of the teacher's logits, for rules that say `needs_soft`.
         """

@@ -1,0 +1,35 @@
+"""What a method is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ftcseg.nets.segmenter import Segmenter
+from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.params import TeachingParams
+from ftcseg.teaching.thresholds.base import Thresholds
+from ftcseg.types import ClassTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kit:
+    """The networks and facts of one run. Most methods need no more than `pair()`."""
+
+    net: Segmenter
+    """The student."""
+    another: Callable[[int], Segmenter]
+    """`another(n)` is a network of the same kind, its encoder from the same weights, the rest drawn from n."""
+    thresholds: Thresholds
+    teaching: TeachingParams
+    classes: ClassTable
+    pixels: Tensor  # (num_classes,) labelled pixels
+    steps: int
+    """Length of the run."""
+    seed: int
+
+    def pair(self) -> Pair:
+        """The student with an EMA teacher and the run's threshold rule."""
+        return Pair(self.net, self.thresholds, self.teaching)
