@@ -74,6 +74,9 @@ def _score_checkpoints(
     for name in ("last", "best"):
         if name == "best" and not checkpoint.exists(run / FOLDER, "best"):
             continue
+        if name == "best" and best["step"] == config.steps:
+            found[name] = found["last"]  # the same weights
+            continue
         with _as_in(run, name, method):
             scores = evaluate(
                 method.predictors(),

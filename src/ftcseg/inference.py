@@ -133,6 +133,7 @@ def predict(  # noqa: PLR0913  each choice has a name
     out: str | Path,
     *,
     what: Collection[str] = WHAT,
+    every: int = 1,
     window: int | None = None,
     flips: bool = False,
     scales: Sequence[float] = (1.0,),
@@ -142,11 +143,14 @@ def predict(  # noqa: PLR0913  each choice has a name
     hub: bool = False,
     progress: Progress = silent,
 ) -> Predicted:
-    """Masks, colours, overlays and confidences of images, a folder of them or a pattern, written below `out`."""
+    """Masks, colours, overlays and confidences of images, a folder of them or a pattern, written below `out`.
+
+    Of a video, every so many frames.
+    """
     opened = load_source(source, hub=hub)
     predictor = Predictor(_placed(opened.net, device), opened.spec, None, window, flips, scales, batch)
     return predict_folder(
-        predictor, inputs, out, look_of(opened.spec.classes), what=what, progress=progress, workers=workers
+        predictor, inputs, out, look_of(opened.spec.classes), what=what, every=every, progress=progress, workers=workers
     )
 
 

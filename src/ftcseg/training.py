@@ -249,6 +249,7 @@ def _judge(
             world=machine.world,
             stop=lambda: stop.asked,
             window=config.evaluation.window,
+            max_images=config.evaluation.images,
         )
         if found is None:
             raise Interrupted

@@ -30,7 +30,7 @@ from ftcseg.data.dataset import Dataset
 from ftcseg.data.describe import Description
 from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.files import read_yaml, to_yaml
-from ftcseg.methods import METHODS
+from ftcseg.methods import METHODS, find_method
 from ftcseg.methods.ftc import FTCSeg
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.fixed import Fixed
@@ -144,7 +144,7 @@ def test_the_threshold_asks_whom_it_is_told_to(model: str, labeled: Dataset) -> 
 
 
 def test_checkpointing_reaches_the_encoder_and_changes_neither_start_nor_spec(labeled: Dataset) -> None:
-    images = torch.zeros(1, 1, 32, 32)
+    images = torch.zeros(2, 1, 32, 32)
     built = []
     for checkpointing in ("false", "true"):
         config, _ = resolved("ftc", *SMALL, f"model.checkpointing={checkpointing}")
@@ -365,7 +365,7 @@ def test_what_the_user_set_is_never_overridden(key: str, value: object) -> None:
 @pytest.mark.parametrize("method", [*METHODS, *VARIANTS])
 def test_everything_but_plain_defaults_has_a_reason(method: str, hardware: str) -> None:
     config, draft = resolved(method, "steps=100", hardware=hardware)
-    defaults = dict(leaves(RunConfig()))
+    defaults = dict(leaves(RunConfig())) | {"params": dict(leaves(find_method(config.method).params()))}
     assert {key for key, value in leaves(config) if value != defaults[key]} <= set(draft.why)
     assert all(draft.why.values())
 

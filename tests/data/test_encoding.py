@@ -57,6 +57,20 @@ def test_a_rare_class_zero_is_a_class_like_the_others() -> None:
     assert kinds(result) == []
 
 
+def test_few_bits_are_told_and_counted() -> None:
+    result = guessed(grey({0: 9, 1: 3}), grey({0: 9, 2: 1}, mode="L;4"), grey({0: 9, 3: 1}, mode="L;2"))
+    assert dict(result.coding.values) == {0: 0, 1: 1, 2: 2, 3: 3}
+    said = finding(result, "few-bits")
+    assert (said.file, said.count, said.severity) == ("masks/1.png", 2, "note")
+    assert encoding_name([grey({0: 1}, mode="L;4"), grey({0: 1}, mode="L;2")], result.coding) == "grey2+grey4"
+    assert "few-bits" not in kinds(guessed(grey({0: 9, 1: 3}), grey({0: 9, 1: 1}, mode="1")))
+
+
+def test_few_bits_among_colours_are_shades_of_grey() -> None:
+    result = guessed(colored({"#000000": 5, "#ff0000": 2}), grey({0: 3, 15: 1}, mode="L;4"), grey({1: 3}, mode="1"))
+    assert dict(result.coding.colors) == {(0, 0, 0): 0, (255, 0, 0): 1, (255, 255, 255): 2}
+
+
 def test_a_hole_in_the_ids_is_a_class_nobody_has() -> None:
     result = guessed(grey({0: 50, 1: 10, 3: 5}))
     assert len(result.classes) == 4

@@ -6,8 +6,10 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import tracemalloc
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,7 @@ from PIL import Image
 
 from ftcseg.data.doctor import count_classes
 from ftcseg.data.formats import coco
-from ftcseg.data.images import Header
+from ftcseg.data.images import Header, read_image
 from ftcseg.data.masks import decode, fit_to, lie_on, read_labels, read_stored, spans
 from ftcseg.data.scan import examine
 from ftcseg.errors import MaskError
@@ -90,6 +92,19 @@ def grey8(labels: Labels, draw: Draw, folder: Path) -> Written:
     return save_png(folder, Image.fromarray(stored.astype(np.uint8))), coding
 
 
+def grey_png(stored: NDArray[Any], bits: int) -> bytes:
+    """A grey PNG of so few bits a pixel, put together by hand."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    spread = np.unpackbits(stored.astype(np.uint8)[:, :, None], axis=2)[:, :, 8 - bits :]
+    rows = np.packbits(spread.reshape(len(stored), -1), axis=1)
+    body = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    head = struct.pack(">IIBBBBB", stored.shape[1], stored.shape[0], bits, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
 def palette(labels: Labels, draw: Draw, folder: Path) -> Written:
     stored, coding = values_for(labels, draw, 255)
     image = Image.fromarray(stored.astype(np.uint8), "P")
@@ -109,6 +124,13 @@ def one_bit(labels: Labels, draw: Draw, folder: Path) -> Written:
     suffix = draw(st.sampled_from(["png", "tif"]))
     Image.fromarray(labels == 1).save(folder / f"m.{suffix}")
     return MaskFile(f"m.{suffix}"), ids(0, 1)
+
+
+def few_bits(labels: Labels, draw: Draw, folder: Path) -> Written:
+    bits = 4 if labels.max(initial=0) > 2 else draw(st.sampled_from([2, 4]))
+    stored = np.where(labels == IGNORE, 2**bits - 1, labels)
+    (folder / "m.png").write_bytes(grey_png(stored, bits))
+    return MaskFile("m.png"), ids(*range(2**bits - 1), ignore=frozenset({2**bits - 1}))
 
 
 def binary255(labels: Labels, draw: Draw, folder: Path) -> Written:
@@ -255,6 +277,7 @@ ENCODINGS: dict[Callable[[Labels, Draw, Path], Written], tuple[int, bool]] = {
     palette: (12, True),
     palette_tiff: (12, True),
     one_bit: (2, False),
+    few_bits: (12, True),
     binary255: (2, False),
     grey16: (12, True),
     grey_in_rgb: (12, True),
@@ -666,6 +689,55 @@ def test_numbers_beyond_all_ids_are_told(tmp_path: Path, value: float) -> None:
 def test_one_plane_per_class_is_not_taken_for_a_picture(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
     refused(tmp_path / "a.npy", "mask-shape")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_few_bits_hold_the_numbers_that_were_stored(tmp_path: Path, bits: int) -> None:
+    every = np.arange(2**bits)[None].repeat(2, 0)
+    (tmp_path / "m.png").write_bytes(grey_png(every, bits))
+    assert read_stored(tmp_path / "m.png").tolist() == every.tolist()
+    # As a picture they are shades, from black to white.
+    assert read_image(tmp_path / "m.png")[0, [0, -1], 0].tolist() == [0, 255]
+
+
+@pytest.mark.parametrize(
+    ("bits", "stored", "coding", "expected"),
+    [
+        (4, [0, 1, 15], ids(*range(16)), [0, 1, 15]),
+        (4, [0, 5, 15], ids(0, 5, 15), [0, 1, 2]),
+        (4, [0, 1, 15], ids(*range(256)), [0, 1, 15]),  # both would do; a stored number is an id first
+        (2, [0, 1, 3], ids(0, 1, ignore=frozenset({3, 255})), [0, 1, IGNORE]),
+        (4, [0, 15, 15], ids(0, 255), [0, 1, 1]),  # no number of 4 bits but 0 is known, and white is
+        (2, [0, 1, 3], ids(0, 85, 170, 255), [0, 1, 3]),
+        (1, [0, 1, 1], ids(0, 255), [0, 1, 1]),
+        (4, [0, 1, 15], MaskCoding("colors", colors={(0, 0, 0): 0, (17, 17, 17): 1, (255, 255, 255): 2}), [0, 1, 2]),
+        (1, [0, 1, 1], MaskCoding("bits", colors={(0, 0, 0): 0, (255, 255, 255): 1}), [0, 1, 1]),
+    ],
+)
+def test_few_bits_are_ids_unless_the_table_knows_them_as_shades(
+    tmp_path: Path, bits: int, stored: list[int], coding: MaskCoding, expected: list[int]
+) -> None:
+    row = np.array([stored])
+    (tmp_path / "m.png").write_bytes(grey_png(row, bits))
+    assert read_labels(tmp_path, MaskFile("m.png"), upright(row), coding).tolist() == [expected]
+    Image.fromarray(np.zeros((1, 3), np.uint8)).save(tmp_path / "a.png")
+    seen = examine(tmp_path, Record("a.png", MaskFile("m.png"))).mask
+    assert seen is not None
+    assert count_classes(seen, coding, "mask") == Counter(c for c in expected if c != IGNORE)
+
+
+def test_an_unknown_number_of_few_bits_is_told_as_it_is_stored(tmp_path: Path) -> None:
+    row = np.array([[0, 7, 7]])
+    (tmp_path / "m.png").write_bytes(grey_png(row, 4))
+    with pytest.raises(MaskError, match="value 7 in 2 pixels"):
+        read_labels(tmp_path, MaskFile("m.png"), upright(row), ids(0, 1, 2))
+
+
+@pytest.mark.parametrize(("bits", "stored"), [(1, [0, 1, 0]), (2, [0, 3, 1]), (4, [0, 15, 7]), (4, [0, 1, 0])])
+def test_an_on_off_picture_of_few_bits_is_on_where_it_is_bright(tmp_path: Path, bits: int, stored: list[int]) -> None:
+    (tmp_path / "m.png").write_bytes(grey_png(np.array([stored]), bits))
+    ref = ClassFiles(((2, "m.png"),))
+    assert read_labels(tmp_path, ref, upright(np.zeros((1, 3))), ids(0, 1, 2)).tolist() == [[0, 2, 0]]
 
 
 def test_16_bit_colours_are_not_cut_to_8(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -83,6 +84,60 @@ def test_an_edited_list_does_not_match_the_hash(small: Path, tmp_path: Path) -> 
     changed(tmp_path / "out/split.json", labeled=[*split.labeled, "images/x.png"])
     with pytest.raises(LayoutError, match="do not match its hash"):
         read_split(tmp_path / "out")
+
+
+def test_the_hash_of_the_other_parts_is_that_of_their_lists(small: Path, tmp_path: Path) -> None:
+    api.split(small, 4, out=tmp_path / "out")
+    data = json.loads((tmp_path / "out/split.json").read_text())
+    text = '{"test": ["images/f11.png"], "val": ["images/f10.png"]}'
+    assert data["parts_hash"] == hashlib.sha256(text.encode()).hexdigest()
+    # Another seed trains on other images and is judged on the same ones.
+    api.split(small, 4, seed=1, out=tmp_path / "other")
+    other = json.loads((tmp_path / "other/split.json").read_text())
+    assert other["hash"] != data["hash"]
+    assert other["parts_hash"] == data["parts_hash"]
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+@pytest.mark.parametrize("images", [[], ["images/f9.png"], ["images/f10.png", "images/f11.png"]])
+def test_an_edited_part_does_not_match_its_hash(small: Path, tmp_path: Path, part: str, images: list[str]) -> None:
+    api.split(small, 4, out=tmp_path / "out")
+    changed(tmp_path / "out/split.json", **{part: images})
+    with pytest.raises(LayoutError, match=r"val and test lists in .*split\.json do not match its parts_hash"):
+        read_split(tmp_path / "out")
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+@pytest.mark.parametrize("text", ["", "images/f9.png masks/f9.png\n", "images/f10.png.png\n"])
+def test_an_edited_list_beside_it_is_noticed(small: Path, tmp_path: Path, part: str, text: str) -> None:
+    api.split(small, 4, out=tmp_path / "out")
+    (tmp_path / "out" / f"{part}.txt").write_text(text)
+    with pytest.raises(LayoutError, match=rf"{part}\.txt lists other images than split\.json"):
+        read_split(tmp_path / "out")
+
+
+def test_lists_without_masks_or_without_the_files_are_no_edit(small: Path, tmp_path: Path) -> None:
+    api.split(small, 4, out=tmp_path / "out")
+    (tmp_path / "out/val.txt").write_text("images/f10.png\n")
+    (tmp_path / "out/test.txt").unlink()
+    assert read_split(tmp_path / "out")[1] == {"val": ["images/f10.png"], "test": ["images/f11.png"]}
+
+
+def test_an_older_file_says_nothing_about_the_other_parts(small: Path, tmp_path: Path) -> None:
+    split = api.split(small, 4, out=tmp_path / "out")
+    data = json.loads((tmp_path / "out/split.json").read_text())
+    del data["parts_hash"]
+    (tmp_path / "out/split.json").write_text(json.dumps(data | {"val": ["images/f9.png"]}))
+    assert read_split(tmp_path / "out") == (split, {"val": ["images/f9.png"], "test": ["images/f11.png"]})
+    api.split(small, 4, out=tmp_path / "out")  # the same draw; now with the hash
+    assert "parts_hash" in json.loads((tmp_path / "out/split.json").read_text())
+
+
+def test_the_same_labels_with_other_parts_are_another_split(small: Path, tmp_path: Path) -> None:
+    api.split(small, 4, out=tmp_path / "out")
+    changed(tmp_path / "out/split.json", parts_hash="0" * 64)
+    with pytest.raises(UsageError, match="holds another split"):
+        api.split(small, 4, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

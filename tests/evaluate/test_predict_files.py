@@ -12,7 +12,8 @@ from scripted_nets import CLASSES, Facts, Scripted
 
 from ftcseg.errors import UsageError
 from ftcseg.evaluate import files
-from ftcseg.evaluate.files import JOURNAL, SUMMARY, Look, find_inputs, output_names, predict_folder
+from ftcseg.evaluate.files import JOURNAL, SUMMARY, Look, predict_folder
+from ftcseg.evaluate.inputs import find_inputs, output_names
 from ftcseg.evaluate.predictor import Predictor
 from ftcseg.inference import look_of
 from ftcseg.types import ClassTable
@@ -156,14 +157,14 @@ def test_few_images_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.
     for i in range(120):
         Image.fromarray(np.zeros((2 + i % 5, 3), np.uint8)).save(frames / f"{i:03}.png")
     alive, most, lock = 0, 0, threading.Lock()
-    read, write = files._Work._read, files._Work._write
+    read, write = files._Work._frame, files._Work._write
 
-    def reading(self: files._Work, name: str) -> Any:
+    def reading(self: files._Work, *frame: Any) -> Any:
         nonlocal alive, most
         with lock:
             alive += 1
             most = max(most, alive)
-        return read(self, name)
+        return read(self, *frame)
 
     def writing(self: files._Work, frame: files._Frame, said: Any) -> Any:
         nonlocal alive
@@ -172,7 +173,7 @@ def test_few_images_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.
             alive -= 1
         return entry
 
-    monkeypatch.setattr(files._Work, "_read", reading)
+    monkeypatch.setattr(files._Work, "_frame", reading)
     monkeypatch.setattr(files._Work, "_write", writing)
     predict_folder(Predictor(net(), Facts(), batch=2), frames, tmp_path / "out", LOOK, what=["masks"])
     assert most <= 2 * 2 + 4 * 2 + 2 * 2 + 2 + 2  # ahead, waiting for their size, in the batch, being written
@@ -223,13 +224,6 @@ def test_no_two_images_share_an_output() -> None:
     names = ["a.png", "a.jpg", "a.png.tif", "A.PNG.gif", "c", "c.png", "d", "e.png", "e.png.png"]
     outputs = [name.casefold() for name in output_names(names).values()]
     assert len(set(outputs)) == len(outputs)
-
-
-def test_a_video_is_answered_with_the_way_to_its_frames(tmp_path: Path) -> None:
-    (tmp_path / "dive.MP4").touch()
-    for inputs in (tmp_path, tmp_path / "dive.MP4", str(tmp_path / "*.MP4"), [tmp_path / "dive.MP4"]):
-        with pytest.raises(UsageError, match=r"ffmpeg -i dive\.MP4 frames/%06d\.png"):
-            find_inputs(inputs, tmp_path / "out")
 
 
 @pytest.mark.parametrize("inputs", ["nowhere", "nowhere/*.png", []])

@@ -541,7 +541,8 @@ def test_axes_have_round_numbers_around_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    "losses", [(1e-13, 3e-14), (2e-13, 2e-13), (1e-40, 0.0), (5e-324, 0.0), (0.0, 0.0), (1.0, 1 + 2e-16), (-1e-14, 1e-14)]
+    "losses",
+    [(1e-13, 3e-14), (2e-13, 2e-13), (1e-40, 0.0), (5e-324, 0.0), (0.0, 0.0), (1.0, 1 + 2e-16), (-1e-14, 1e-14)],
 )
 def test_losses_of_almost_nothing_are_drawn(tmp_path: Path, losses: tuple[float, float]) -> None:
     run = scored(tmp_path / "run", "ftc", 0.4)

@@ -199,7 +199,7 @@ def sure(model: Segmenter, class_id: int) -> Segmenter:
 @pytest.mark.parametrize("mode", ["full", "frozen"])
 @pytest.mark.parametrize(("model", "expected"), [("student", [1.0, 0.5]), ("teacher", [0.5, 1.0])])
 def test_the_accuracy_is_that_of_the_model_it_asks(mode: str, model: Any, expected: list[float]) -> None:
-    # The student says 0 everywhere and the teacher 1. Labels hold both: one class is known wholly, the other not at all.
+    # The student says 0 everywhere, the teacher 1. Labels hold both: each knows one class wholly, the other not at all.
     # From 1, with a momentum of one half, the first stays at 1 and the second falls to 0.5.
     rule = ATC(2, ATCParams(momentum=0.5, acc_model=model))
     trained = Pair(sure(net(mode=mode), 0), rule, TeachingParams())
@@ -215,7 +215,7 @@ def test_the_accuracy_is_that_of_the_model_it_asks(mode: str, model: Any, expect
     assert (said.taught is not None) == (model == "teacher")
     assert said.taught is None or not said.taught.requires_grad
     assert all(torch.equal(before[k], v) for k, v in statistics(teacher).items())
-    # The supervised loss is the student's, whoever is asked: it gives e / (e + 1) to class 0 and 1 / (e + 1) to class 1.
+    # The supervised loss is the student's, whoever is asked: class 0 gets e / (e + 1) of it, class 1 the rest.
     sup = pixel_loss(said.labeled, labels)
     wrong = 5 * 48 / (2 * 32 * 48)
     assert float(sup.detach()) == pytest.approx(math.log(math.e + 1) - (1 - wrong), rel=1e-5)

@@ -15,11 +15,12 @@ _SHOWN = 10  # problems told one by one; predictions.json has them all
 
 def predict(
     source: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model folder, or a run folder.")],
-    images: Annotated[list[str], typer.Argument(help="A folder of images, image files, or a «pattern*.png».")],
+    images: Annotated[list[str], typer.Argument(help="A folder, image or video files, or a «pattern*.png».")],
     out: Annotated[Path, typer.Option(help="A new folder, or one that this command began.")],
     what: Annotated[
         str, typer.Option(help="Which files: masks, colors, overlays, confidence, with commas between.")
     ] = "masks,colors,overlays,confidence",
+    every: Annotated[int, typer.Option(help="Of a video, every so many frames.")] = 1,
     window: Annotated[int | None, typer.Option(help="Slide a square of this side instead of whole images.")] = None,
     flips: Annotated[bool, typer.Option("--flips", help="Ask about the mirror image too.")] = False,
     scales: Annotated[str, typer.Option(help="Ask at several sizes, such as 0.75,1,1.25.")] = "1",
@@ -30,7 +31,8 @@ def predict(
 ) -> None:
     """Write masks, colours, overlays and confidences of images, at their own sizes and below their own sub-folders.
 
-    Memory does not grow with the number of images. Interrupted, the same command goes on where it stopped.
+    The frames of a video are images called NAME-000000 and so on. Memory does not grow with the number of images.
+    Interrupted, the same command goes on where it stopped.
 
     Example: ftcseg predict runs/harbour mission7/ --out mission7-masks
     """
@@ -42,6 +44,7 @@ def predict(
             images[0] if len(images) == 1 else images,
             out,
             what=[name.strip() for name in what.split(",") if name.strip()],
+            every=every,
             window=window,
             flips=flips,
             scales=parse_scales(scales),
@@ -53,10 +56,9 @@ def predict(
         )
     for problem in done.problems[:_SHOWN]:
         typer.echo(f"left out: {problem}", err=True)
-    there = done.images - done.made - len(done.problems)
     parts = [f"{done.made} images predicted"]
-    parts += [f"{there} were there already"] if there > 0 else []
+    parts += [f"{done.there} were there already"] if done.there else []
     parts += [f"{len(done.problems)} left out"] if done.problems else []
     typer.echo(f"{', '.join(parts)}\nWrote {out}")
-    if done.problems and there + done.made == 0:
+    if done.problems and done.there + done.made == 0:
         raise typer.Exit(1)

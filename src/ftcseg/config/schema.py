@@ -62,6 +62,8 @@ class EvalConfig:
 
     every: int = 0
     """Steps between evaluations, a fifth of the run unless set; 0 is at the end only."""
+    images: int | None = None
+    """Images of the evaluations during training, evenly through the part; the final scores are always over all."""
     batch: int = 8
     window: int | None = None
     """Side of sliding windows; None evaluates whole images."""
@@ -79,6 +81,7 @@ LEAST: Mapping[str, int] = {
     "data.workers": 0,
     "evaluation.every": 0,
     "evaluation.batch": 1,
+    "evaluation.images": 1,
     "evaluation.audit_images": 1,
     "processes": 1,
     "nodes": 1,
@@ -127,5 +130,5 @@ class RunConfig:
     def __post_init__(self) -> None:
         for key, least in LEAST.items():
             value = attrgetter(key)(self)
-            if value < least:
+            if value is not None and value < least:
                 raise UsageError(f"{key} cannot be {value}: it must be at least {least}.")

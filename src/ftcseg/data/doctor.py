@@ -15,7 +15,7 @@ from ftcseg.data.encoding import encoding_name, guess, parse_color
 from ftcseg.data.groups import class_groups
 from ftcseg.data.images import MAX_PIXELS
 from ftcseg.data.index import Source, open_source
-from ftcseg.data.masks import decode, read_stored, upright_shape
+from ftcseg.data.masks import decode, meant, read_stored, upright_shape
 from ftcseg.data.scan import Facts, MaskFacts, Problem, scan
 from ftcseg.data.sequences import Sequences, find_sequences, share_with_neighbour
 from ftcseg.data.sets.sheet import Sheet
@@ -223,7 +223,7 @@ def count_classes(mask: MaskFacts, coding: MaskCoding, name: str) -> dict[int, i
     if mask.corners is not None:
         values = np.array([[parse_color(v) for v in stored]], dtype=np.uint8)
     else:
-        values = np.array([[int(v) for v in stored]], dtype=np.int64)
+        values = meant(np.array([[int(v) for v in stored]], dtype=np.int64), mask.mode, coding)
         if coding.kind in ("colors", "bits") and values.min() >= 0 and values.max() <= 255:
             values = values.astype(np.uint8)  # shades of grey, which are colours too
     weights = np.array([list(stored.values())], dtype=np.int64)

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftcseg.data.masks import spans, unpack_color
+import numpy as np
+
+from ftcseg.data.masks import as_shades, spans, unpack_color
 from ftcseg.data.scan import MaskFacts
 from ftcseg.types import ClassInfo, ClassTable, Color, Finding, MaskCoding
 
@@ -26,6 +28,8 @@ is a picture with soft edges. Class masks of even 150 classes rarely hold so man
 _IGNORE_CUSTOMS = (255, 65535, -1)  # what annotation tools write for «unknown», when it stands beside real ids
 _MODE_NAMES = {
     "1": "bit1",
+    "L;2": "grey2",
+    "L;4": "grey4",
     "L": "grey8",
     "LA": "grey8",
     "P": "palette",
@@ -104,7 +108,7 @@ def _guess_ids(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> Gue
         return _shades(files, shades, len(found))
     if found in ([0, 255], [255]):
         return _binary(example[255])
-    findings = []
+    findings = _few_bits(files)
     ignore = [v for v in _IGNORE_CUSTOMS if v in pixels and len(found) > 1]
     for value in ignore:
         findings.append(_ignored(value, pixels[value], example[value]))
@@ -118,6 +122,19 @@ def _guess_ids(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> Gue
     findings += background
     values = {_value(c): c.id for c in classes}
     return Guess(MaskCoding("ids", values=values, ignore=frozenset(ignore)), table, tuple(findings))
+
+
+def _few_bits(files: Sequence[tuple[str, MaskFacts]]) -> list[Finding]:
+    few = [name for name, facts in files if _name_of(facts) in ("grey2", "grey4")]
+    finding = Finding(
+        "few-bits",
+        few[0] if few else "",
+        "Grey masks of 2 or 4 bits a pixel: their numbers, 0-3 or 0-15, are taken as class ids.",
+        "If they are shades (a 15 of 4 bits is white, as a 255 of 8), save all masks with 8 bits a pixel.",
+        count=len(few),
+        severity="note",
+    )
+    return [finding] if few else []
 
 
 def _has_soft_edges(facts: MaskFacts) -> bool:
@@ -204,8 +221,9 @@ def _guess_colors(files: Sequence[tuple[str, MaskFacts]], shades: list[str]) -> 
     corners: Counter[str] = Counter()
     for _, facts in files:
         if facts.corners is None:  # a grey picture among coloured ones; what is no shade of grey is reported later
-            grey = {int(v): n for v, n in (facts.values or {}).items() if 0 <= int(v) <= 255}
-            pixels.update({f"#{v:02x}{v:02x}{v:02x}": n for v, n in grey.items()})
+            held = np.array([int(v) for v in facts.values or ()], dtype=np.int64)
+            seen = zip(as_shades(held, facts.mode).tolist(), (facts.values or {}).values(), strict=True)
+            pixels.update({f"#{v:02x}{v:02x}{v:02x}": n for v, n in seen if 0 <= v <= 255})
         else:
             pixels.update(facts.values or {})
             corners.update(facts.corners)

@@ -34,6 +34,7 @@ _ANIMATED = {"GIF", "WEBP", "PNG", "AVIF"}
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MOST_CHUNKS = 100_000  # a picture of 800 MB in chunks of 8 kB
 _DEEP_MODES = {2: "RGB;16", 4: "LA;16", 6: "RGBA;16"}  # by the colour type in a PNG's header
+_FEW_BITS = {(2, 0): "L;2", (4, 0): "L;4"}  # by depth and colour type
 _SILENCE = logging.NullHandler()
 _LARGER = "If it is meant to be that large, raise the limit: «limits: {pixels: N}» in dataset.yaml, or --max-pixels N."
 
@@ -52,8 +53,8 @@ class Header:
 
 
 @contextmanager
-def opened(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
-    """The Pillow image of a file that is small enough, still and whole as far as its header tells."""
+def opened(path: Path, max_pixels: int = MAX_PIXELS, *, still: bool = True) -> Iterator[Image.Image]:
+    """The Pillow image of a file that is small enough, whole and, unless told otherwise, still as its header tells."""
     try:
         if path.stat().st_size == 0:
             raise ImageError(f"{path.name} is empty (0 bytes).", remedy="Copy it again.", kind="empty-file")
@@ -68,8 +69,8 @@ def opened(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
     except Exception as error:  # decoders raise whatever they like on damaged files; none of it may be a crash
         raise unreadable(path, error) from error
     with image:
-        _check_size(path, *image.size, max_pixels)
-        if _is_animated(path, image):
+        check_size(path, *image.size, max_pixels)
+        if still and _is_animated(path, image):
             raise ImageError(f"{path.name} is animated.", remedy="Export the frames as single images.", kind="animated")
         yield image
 
@@ -83,7 +84,7 @@ def _is_animated(path: Path, image: Image.Image) -> bool:
 
 @contextmanager
 def _pillow_limit(max_pixels: int) -> Iterator[None]:
-    """Pillow refuses what is twice its own limit; ours is the user's, judged by `_check_size` with the file's name."""
+    """Pillow refuses what is twice its own limit; ours is the user's, judged by `check_size` with the file's name."""
     with _PILLOW:  # both the limit and the warning filters belong to the whole process
         before = Image.MAX_IMAGE_PIXELS
         Image.MAX_IMAGE_PIXELS = max_pixels
@@ -95,7 +96,8 @@ def _pillow_limit(max_pixels: int) -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = before
 
 
-def _check_size(path: Path, width: int, height: int, max_pixels: int) -> None:
+def check_size(path: Path, width: int, height: int, max_pixels: int) -> None:
+    """Refuse a picture without pixels, and one that is larger than somebody said it may be."""
     if width < 1 or height < 1:
         raise ImageError(f"{path.name} has no pixels ({width}x{height}).", remedy="Remove it.", kind="zero-size")
     if width * height > max_pixels or max(width, height) > MAX_SIDE:
@@ -151,7 +153,8 @@ def read_header(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     if is_tiff(path):
         return _tiff_header(path, max_pixels)
     with opened(path, max_pixels) as image:
-        return Header(image.format or "?", deep_png_mode(path) or image.mode, *image.size, orientation_of(image, path))
+        mode = deep_png_mode(path) or few_bits_mode(path) or image.mode
+        return Header(image.format or "?", mode, *image.size, orientation_of(image, path))
 
 
 def read_image(path: Path, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -167,14 +170,15 @@ def read_unturned(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[Pixels, int
     with opened(path, max_pixels) as image:
         try:
             orientation = orientation_of(image, path)
-            return _read_deep_png(path) if deep_png_mode(path) else _to_array(image), orientation
+            return _read_deep_png(path) if deep_png_mode(path) else to_array(image), orientation
         except MemoryError as error:
             raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
         except Exception as error:  # see opened
             raise unreadable(path, error) from error
 
 
-def _to_array(image: Image.Image) -> Pixels:
+def to_array(image: Image.Image) -> Pixels:
+    """(H, W, C) pixels of a Pillow image, as it lies in its file."""
     if image.mode == "1":
         return (np.asarray(image, dtype=np.uint8) * 255)[:, :, None]
     if image.mode in ("L", "F", "I;16", "I;16L", "I;16B"):
@@ -202,9 +206,19 @@ def _own_depth(array: NDArray[Any]) -> Pixels:
 
 def deep_png_mode(path: Path) -> str | None:
     """The mode of a PNG of 16 bits a channel and several channels, which Pillow would cut to 8; None of all others."""
+    depth, color_type = _png_depth(path)
+    return _DEEP_MODES.get(color_type) if depth == 16 else None
+
+
+def few_bits_mode(path: Path) -> str | None:
+    """The mode of a grey PNG of 2 or 4 bits, which Pillow stretches to 8; None of all others."""
+    return _FEW_BITS.get(_png_depth(path))
+
+
+def _png_depth(path: Path) -> tuple[int, int]:
+    """Bits a channel and colour type in a PNG's header; zeros of every other file."""
     start = _first_bytes(path, 26)
-    is_deep = start[:8] == _PNG_SIGNATURE and len(start) == 26 and start[24] == 16
-    return _DEEP_MODES.get(start[25]) if is_deep else None
+    return (start[24], start[25]) if start[:8] == _PNG_SIGNATURE and len(start) == 26 else (0, 0)
 
 
 def _png_has_exif(path: Path) -> bool:
@@ -240,33 +254,48 @@ def _first_bytes(path: Path, count: int) -> bytes:
 
 
 @contextmanager
-def _tiff_page(path: Path, max_pixels: int) -> Iterator[Any]:
-    """The only page of a TIFF, its size already judged by its tags."""
+def tiff_file(path: Path) -> Iterator[Any]:
+    """An open tifffile.TiffFile; whatever goes wrong with it inside is an ImageError."""
     import tifffile
 
     # It reports damage to the log as well as by exceptions; without a handler that would land on the user's terminal.
     logging.getLogger("tifffile").addHandler(_SILENCE)
     try:
         with tifffile.TiffFile(path) as tiff:
-            page: Any = tiff.pages[0]
-            pages = max(len(tiff.pages), int(page.imagedepth))
-            if pages > 1:
-                remedy = "Save one page a file, or the pages as channels."
-                raise ImageError(f"{path.name} has {pages} pages.", remedy=remedy, kind="animated")
-            # A page of twenty channels holds five times what an RGBA page of its size does.
-            _check_size(
-                path, int(page.imagewidth), int(page.imagelength), 4 * max_pixels // max(4, page.samplesperpixel)
-            )
-            if page.dtype is None or page.dtype.kind not in "buif":
-                remedy = "Save it as 8- or 16-bit."
-                raise ImageError(f"{path.name} has pixels of type {page.dtype}.", remedy=remedy, kind="depth")
-            yield page
+            yield tiff
     except ImageError:
         raise
     except MemoryError as error:
         raise ImageError(f"{path.name} does not fit into memory.", remedy="Tile it.", kind="oversized") from error
     except Exception as error:  # see opened
         raise unreadable(path, error) from error
+
+
+@contextmanager
+def _tiff_page(path: Path, max_pixels: int) -> Iterator[Any]:
+    """The only page of a TIFF, its size already judged by its tags."""
+    with tiff_file(path) as tiff:
+        page: Any = tiff.pages[0]
+        if len(tiff.pages) > 1:
+            raise _many_pages(path, len(tiff.pages))
+        check_page(path, page, max_pixels)
+        yield page
+
+
+def _many_pages(path: Path, pages: int) -> ImageError:
+    remedy = "Save one page a file, or the pages as channels."
+    return ImageError(f"{path.name} has {pages} pages.", remedy=remedy, kind="animated")
+
+
+def check_page(path: Path, page: Any, max_pixels: int) -> None:
+    """Refuse a page of a TIFF that is a volume, too large, or of numbers that are no picture; its tags tell."""
+    if page.imagedepth > 1:
+        raise _many_pages(path, int(page.imagedepth))
+    # A page of twenty channels holds five times what an RGBA page of its size does.
+    check_size(path, int(page.imagewidth), int(page.imagelength), 4 * max_pixels // max(4, page.samplesperpixel))
+    if page.dtype is None or page.dtype.kind not in "buif":
+        remedy = "Save it as 8- or 16-bit."
+        raise ImageError(f"{path.name} has pixels of type {page.dtype}.", remedy=remedy, kind="depth")
 
 
 def _tiff_orientation(page: Any) -> int:
@@ -298,9 +327,14 @@ def _tiff_array(page: Any) -> NDArray[Any]:
 
 def _read_tiff(path: Path, max_pixels: int) -> tuple[Pixels, int]:
     with _tiff_page(path, max_pixels) as page:
-        array = _tiff_array(page)
-        if page.photometric.name == "PALETTE":
-            array = (np.moveaxis(page.colormap[:, array[:, :, 0]], 0, -1) >> 8).astype(np.uint8)
-        elif page.photometric.name == "MINISWHITE" and array.dtype.kind in ("b", "u"):
-            array = ~array  # stored as a negative: 0 is white
-        return _own_depth(array), _tiff_orientation(page)
+        return page_pixels(page)
+
+
+def page_pixels(page: Any) -> tuple[Pixels, int]:
+    """(H, W, C) pixels of one page of a TIFF as they lie in it, and the orientation that turns them upright."""
+    array = _tiff_array(page)
+    if page.photometric.name == "PALETTE":
+        array = (np.moveaxis(page.colormap[:, array[:, :, 0]], 0, -1) >> 8).astype(np.uint8)
+    elif page.photometric.name == "MINISWHITE" and array.dtype.kind in ("b", "u"):
+        array = ~array  # stored as a negative: 0 is white
+    return _own_depth(array), _tiff_orientation(page)

@@ -1,7 +1,8 @@
 """Mask files to class ids: any encoding in, int16 ids out, and nothing guessed in silence.
 
-`read_stored` gives the numbers as they stand in the file (a palette mask its indices, never its grey shades); `decode`
-looks them up in a MaskCoding; `read_labels` does both for a record and makes the mask lie on its image.
+`read_stored` gives the numbers as they stand in the file (a palette mask its indices, a grey one of 4 bits 0-15, never
+the shades these look like); `decode` looks them up in a MaskCoding; `read_labels` does both for a record and makes the
+mask lie on its image.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ftcseg.data.images import (
     MAX_PIXELS,
     Header,
     deep_png_mode,
+    few_bits_mode,
     is_tiff,
     opened,
     oriented,
@@ -41,6 +43,8 @@ DRAWERS: dict[str, Callable[[Path, Shapes, tuple[int, int]], Labels]] = {
 }
 ON = 128
 """A channel at or above this is «on», below it «off»: SUIM's own rule for its impure colours."""
+_STRETCH = {"1": 255, "L;2": 85, "L;4": 17}
+"""What turns the numbers of a picture of few bits into shades of 0-255, by its mode: 1, 3 and 15 are white."""
 _UNKNOWN = np.int16(-2)  # inside this file only: a stored value that no table knows
 _MOST_NAMED = 5  # unknown values named in one message
 _FARTHEST = 2**31  # no class id is beyond it
@@ -57,6 +61,9 @@ def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
         with opened(path, max_pixels) as image:
             if image.mode in ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA") and not deep_png_mode(path):
                 array = np.asarray(image)  # a palette mask comes as its indices
+                few_bits = few_bits_mode(path)
+                if few_bits is not None:
+                    array = array // np.uint8(_STRETCH[few_bits])
                 return _plain(array.astype(np.uint8) if image.mode == "1" else array, path)
         return _plain(read_unturned(path, max_pixels)[0], path)
     except MaskError:
@@ -66,6 +73,25 @@ def read_stored(path: Path, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
     except Exception as error:  # as in images.opened: whatever a damaged file does to its decoder is no crash
         known = unreadable(path, error)
         raise MaskError(known.what, remedy=known.remedy, kind=known.kind) from error
+
+
+def as_shades(stored: NDArray[Any], mode: str) -> NDArray[Any]:
+    """Numbers of fewer than 8 bits as the shades of 0-255 they look like; those of every other mode as they are."""
+    return stored * _STRETCH[mode] if mode in _STRETCH else stored
+
+
+def meant(stored: NDArray[Any], mode: str, coding: MaskCoding) -> NDArray[Any]:
+    """What a coding means by the numbers of a picture of few bits: these themselves, or the shades they look like.
+
+    Colours mean shades. So do ids that are such shades, if none of them but 0 fits into so few bits: beside masks of 0
+    and 255, one of 4 bits holds 0 and 15.
+    """
+    if mode not in _STRETCH:
+        return stored
+    known = coding.values.keys() | coding.ignore
+    numbers = np.arange(1, 255 // _STRETCH[mode] + 1)
+    ids_are_shades = known.isdisjoint(numbers.tolist()) and not known.isdisjoint(as_shades(numbers, mode).tolist())
+    return as_shades(stored, mode) if coding.kind in ("colors", "bits") or ids_are_shades else stored
 
 
 def _plain(array: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -299,7 +325,8 @@ def read_labels(
     if isinstance(ref, ClassFiles):
         return decode(stack_class_files(root, ref, shape, image, max_pixels), coding, ref.paths[0][1])
     path = inside(root, ref.path)
-    stored = lie_on(read_stored(path, max_pixels), _own_orientation(path, max_pixels), image)
+    mode, orientation = _mode_and_orientation(path, max_pixels)
+    stored = lie_on(meant(read_stored(path, max_pixels), mode, coding), orientation, image)
     if first_row is not None and stored.shape[0] > shape[0]:
         stored = stored[first_row : first_row + shape[0]]
     return fit_to(decode(stored, coding, path.name), shape, coding.fit, path.name)
@@ -310,15 +337,19 @@ def stack_class_files(root: Path, ref: ClassFiles, shape: tuple[int, int], image
     labels: Labels = np.zeros(shape, dtype=np.int16)
     for class_id, name in ref.paths:
         path = inside(root, name)
-        stored = lie_on(_one_channel(read_stored(path, max_pixels), name), _own_orientation(path, max_pixels), image)
+        mode, orientation = _mode_and_orientation(path, max_pixels)
+        stored = lie_on(_one_channel(read_stored(path, max_pixels), name), orientation, image)
         if stored.shape != shape:
             raise _mismatch(path.name, stored.shape, shape)
-        labels[stored >= (ON if stored.max(initial=0) > 1 else 1)] = class_id
+        labels[as_shades(stored, mode) >= ON if stored.max(initial=0) > 1 else stored >= 1] = class_id
     return labels
 
 
-def _own_orientation(path: Path, max_pixels: int) -> int:
-    return 1 if path.suffix.lower() in (".npy", ".npz") else read_header(path, max_pixels).orientation
+def _mode_and_orientation(path: Path, max_pixels: int) -> tuple[str, int]:
+    if path.suffix.lower() in (".npy", ".npz"):
+        return "npy", 1
+    header = read_header(path, max_pixels)
+    return header.mode, header.orientation
 
 
 def lie_on(stored: NDArray[Any], own_orientation: int, image: Header) -> NDArray[Any]:

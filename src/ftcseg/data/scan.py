@@ -33,7 +33,7 @@ THUMB = 24
 """Side of the square grey thumbnails that near-duplicate frames are found with."""
 MAX_DISTINCT = 512
 """More different stored values than this is no class mask; counting stops there."""
-_FACTS_VERSION = 2  # raise when the facts below change meaning
+_FACTS_VERSION = 3  # raise when the facts below change meaning
 _SAVE_EVERY = 1.0  # seconds; what is lost when the process is killed
 
 

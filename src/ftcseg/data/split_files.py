@@ -3,12 +3,14 @@
 labeled.txt      image and mask, one pair a line
 unlabeled.txt    image, one a line
 val.txt test.txt image and mask
-split.json       seed, options, counts per class, hash
+split.json       seed, options, counts per class, hashes
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from ftcseg.files import read_json, read_text, write_json, write_text
 from ftcseg.types import MaskFile
 
 SPLIT = "split.json"
+HELD = ("val", "test")
+"""Parts that are never trained on."""
 
 
 def write_split(folder: Path, split: Split, examination: Examination, held: Mapping[str, list[str]]) -> None:
@@ -32,7 +36,8 @@ def write_split(folder: Path, split: Split, examination: Examination, held: Mapp
     lists |= {f"{part}.txt": pairs(images) for part, images in held.items()}
     note = folder / SPLIT
     try:
-        if not _is_ours(note, split.digest()) or (not note.exists() and _holds_others(folder, lists)):
+        ours = _is_ours(note, split.digest(), parts_digest(held))
+        if not ours or (not note.exists() and _holds_others(folder, lists)):
             raise UsageError(f"{folder} holds another split. Choose another --out, or remove it.")
         for name, text in lists.items():
             write_text(folder / name, text)
@@ -41,11 +46,17 @@ def write_split(folder: Path, split: Split, examination: Examination, held: Mapp
         raise UsageError(f"{folder} cannot be written to: {error.strerror}. Choose another --out.") from error
 
 
-def _is_ours(note: Path, digest: str) -> bool:
+def parts_digest(held: Mapping[str, Sequence[str]]) -> str:
+    """A fingerprint of what is judged on: equal val and test lists, equal digest, on every platform."""
+    text = json.dumps({part: list(held.get(part, ())) for part in HELD}, sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _is_ours(note: Path, digest: str, parts: str) -> bool:
     if not note.exists():
         return True
     data = read_json(note)
-    return isinstance(data, dict) and data.get("hash") == digest
+    return isinstance(data, dict) and data.get("hash") == digest and data.get("parts_hash", parts) == parts
 
 
 def _holds_others(folder: Path, lists: Mapping[str, str]) -> bool:
@@ -60,6 +71,7 @@ def as_json(split: Split, examination: Examination, held: Mapping[str, list[str]
         "ftcseg": 1,
         "dataset": examination.description.name,
         "hash": split.digest(),
+        "parts_hash": parts_digest(held),
         "seed": split.seed,
         "options": dict(split.options),
         "images": {
@@ -78,7 +90,10 @@ def as_json(split: Split, examination: Examination, held: Mapping[str, list[str]
 
 
 def read_split(path: str | Path) -> tuple[Split, dict[str, list[str]]]:
-    """A split written before, with the images of the other parts; its hash is checked against its lists."""
+    """A split written before, with the images of the other parts; its hashes are checked against its lists.
+
+    Files of older versions say nothing about the other parts, which are then believed.
+    """
     folder = Path(path)
     file = folder / SPLIT if folder.is_dir() else folder
     data = read_json(file)
@@ -92,10 +107,30 @@ def read_split(path: str | Path) -> tuple[Split, dict[str, list[str]]]:
             thin={int(k): float(v) for k, v in data["thin"].items()},
             left_out=tuple(map(str, data["left_out"])),
         )
-        held = {part: list(map(str, data.get(part, []))) for part in ("val", "test")}
-        digest = str(data["hash"])
+        held = {part: list(map(str, data.get(part, []))) for part in HELD}
+        digest, parts = str(data["hash"]), data.get("parts_hash")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LayoutError(f"{file} is no split ({error!r}).", remedy="Make one with «ftcseg split».") from error
     if split.digest() != digest:
         raise LayoutError(f"The lists in {file} do not match its hash.", remedy="It was edited: draw it again.")
+    if parts is not None:
+        _check_parts(file, held, str(parts))
     return split, held
+
+
+def _check_parts(file: Path, held: Mapping[str, Sequence[str]], digest: str) -> None:
+    """Refuse val and test lists other than those drawn, in split.json or in the files beside it."""
+    remedy = "It was edited: draw the split again. To judge on other images, make them a part of the set."
+    if parts_digest(held) != digest:
+        raise LayoutError(f"The val and test lists in {file} do not match its parts_hash.", remedy=remedy)
+    for part in HELD:
+        beside = file.with_name(f"{part}.txt")
+        if beside.is_file() and not _lists(read_text(beside), held[part]):
+            raise LayoutError(f"{beside} lists other images than {file.name} beside it.", remedy=remedy)
+
+
+def _lists(text: str, images: Sequence[str]) -> bool:
+    """Whether the lines are these images, each alone or with its mask behind it."""
+    lines = [line for line in text.split("\n") if line]  # not splitlines(): names may hold what it cuts at
+    found = zip(lines, images, strict=False)
+    return len(lines) == len(images) and all(f"{line} ".startswith(f"{image} ") for line, image in found)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from contextlib import closing
+from itertools import islice, repeat
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -15,7 +16,7 @@ SHELVES = 4
 """Batches' worth of images that may wait for others of their size."""
 
 
-def ahead(function: Callable[[Item], Result], items: Iterable[Item], depth: int) -> Iterator[Result]:
+def ahead(function: Callable[[Item], Result], items: Iterable[Item], depth: int) -> Generator[Result]:
     """`function(item)` of every item in order, at most `depth` of them computed before they are asked for.
 
     One thread does it: decoders change Pillow's limits while they work, which two at a time would mix up.
@@ -29,6 +30,15 @@ def ahead(function: Callable[[Item], Result], items: Iterable[Item], depth: int)
             pending.extend(pool.submit(function, item) for item in islice(source, 1))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def drawn_ahead(items: Generator[Item], depth: int) -> Iterator[Item]:
+    """The items themselves, none of them None, at most `depth` drawn before they are asked for, by one other thread."""
+    with closing(items), closing(ahead(lambda _: next(items, None), repeat(None), depth)) as coming:
+        for item in coming:
+            if item is None:
+                return
+            yield item
 
 
 def by_size(items: Iterable[Item], size_of: Callable[[Item], Hashable], batch: int) -> Iterator[list[Item]]:

@@ -6,38 +6,42 @@
     confidence/NAME.png   probability of the class, 0 to 255
     predictions.json      the classes, and per image the share of each class and the mean confidence, in order
 
-Sizes and sub-folders are kept. Interrupted, the same call goes on where it stopped: each file appears whole or not at
-all, `predictions.jsonl` has a line for every image that is done, and predict.json says what made the folder.
+The frames of a video are images called NAME-000000, NAME-000001 and so on. Sizes and sub-folders are kept.
+Interrupted, the same call goes on where it stopped: each file appears whole or not at all, `predictions.jsonl` has a
+line for every image that is done, and predict.json says what made the folder.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Literal, TypeAlias, get_args
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ftcseg.data.files_found import IMAGE_SUFFIXES, Tally, walk
+from ftcseg.data import video
 from ftcseg.data.images import read_image
+from ftcseg.data.video import is_video
 from ftcseg.data.writing import JPEG_QUALITY, claim
-from ftcseg.errors import DataError, FtcsegError, UsageError, unknown_name
-from ftcseg.evaluate.batches import ahead, by_size
+from ftcseg.errors import DataError, FtcsegError, ImageError, UsageError, unknown_name
+from ftcseg.evaluate.batches import by_size, drawn_ahead
+from ftcseg.evaluate.inputs import Inputs, Key, Outputs, find_inputs
 from ftcseg.evaluate.predictor import Prediction, Predictor, Prepared, prepare
 from ftcseg.files import atomic
 from ftcseg.nets.folder import fingerprint
 from ftcseg.parallel import Progress, silent
 from ftcseg.types import ClassTable, Color, Labels, Pixels
 
+Item = TypeVar("Item")
 What: TypeAlias = Literal["masks", "colors", "overlays", "confidence"]
 WHAT: tuple[What, ...] = get_args(What)
-VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".mts"})
 RECIPE = "predict.json"
 JOURNAL = "predictions.jsonl"
 SUMMARY = "predictions.json"
@@ -56,31 +60,37 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """Images below one folder, by their paths from there, and what was found but cannot be read."""
-
-    root: Path
-    names: Sequence[str]
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Predicted:
     """What became of a folder of images."""
 
     out: Path
     images: int
+    """All that were asked for, each frame of a video being one."""
     made: int
-    """Of these, predicted just now; the others were there already."""
+    """Of these, predicted just now."""
+    there: int
+    """Of these, predicted before."""
     problems: tuple[str, ...]
-    """One sentence for every image that was left out."""
+    """One sentence for every image that was left out, and for every video whose end was."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
     name: str
+    number: int | None  # of a frame of a video
     prepared: Prepared
     pixels: Pixels | None  # kept only where an overlay is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    """What is known about the length of a video."""
+
+    name: str
+    frames: int  # as many as its header says; once it was read, as many as there are
+    is_read: bool = False
+    is_whole: bool = False
+    there: int = 0  # wanted frames that had been predicted before
 
 
 def predict_folder(  # noqa: PLR0913  each choice has a name
@@ -90,56 +100,77 @@ def predict_folder(  # noqa: PLR0913  each choice has a name
     look: Look,
     *,
     what: Collection[str] = WHAT,
+    every: int = 1,
     progress: Progress = silent,
     workers: int = 2,
 ) -> Predicted:
     """Predict every image of a folder, a glob pattern, a single file or a list of files; see the top of this file.
 
-    One thread reads ahead, `workers` threads write behind; what is in memory does not grow with the number of images.
+    Of a video, every so many frames. One thread reads ahead, `workers` threads write behind; what is in memory does not
+    grow with the number of images.
     """
     wanted = _wanted(what)
+    if every < 1:
+        raise UsageError(f"Every {every}th frame is none. Ask for at least 1.")
     place = Path(out)
     found = find_inputs(inputs, place)
     claim(place, _recipe(predictor, found), RECIPE)
-    outputs = output_names(found.names)
     problems = list(found.problems)
     with _Journal(place / JOURNAL) as journal:
-        todo = [name for name in found.names if not (name in journal and _is_done(place, outputs[name], wanted))]
-        done = len(found.names) - len(todo)
-        progress(done, len(found.names))
-        work = _Work(predictor, found.root, place, look, wanted, outputs)
-        for entry in work.results(todo, max(1, workers)):
-            if isinstance(entry, str):
-                problems.append(entry)
+        work = _Work(predictor, found.root, place, look, wanted, Outputs(found.names), every, journal)
+        count = _Count(found.names, every, journal.lengths)
+        todo = [name for name in found.names if not work.is_done(name)]
+        count.there = count.total - sum(count.asked(name) for name in todo)
+        progress(count.done, count.total)
+        for result in work.results(todo, max(1, workers)):
+            if isinstance(result, str):
+                problems.append(result)
+                count.left_out += 1
+            elif isinstance(result, _Length):
+                count.learn(result)
+                journal.note(result)
             else:
-                journal.add(entry)
-            done += 1
-            progress(done, len(found.names))
-        _write_summary(place / SUMMARY, journal, found.names, look, problems)
-    made = len(todo) - (len(problems) - len(found.problems))
-    return Predicted(place, len(found.names), made, tuple(problems))
+                journal.add(result)
+                count.made += 1
+            progress(count.done, count.total)
+        _write_summary(place / SUMMARY, journal, count.keys(), look, problems)
+    return Predicted(place, count.total, count.made, count.there, tuple(problems))
 
 
-def find_inputs(inputs: str | Path | Sequence[str | Path], out: Path) -> Inputs:
-    """The images a user means, without what lies in `out`; a video is refused with the way to its frames."""
-    if not isinstance(inputs, str | Path):
-        return _listed([Path(item) for item in inputs], out)
-    path = Path(inputs)
-    if path.is_dir():
-        return _folder(path, out)
-    if path.is_file():
-        return _listed([path], out)
-    if any(sign in str(inputs) for sign in "*?["):
-        return _matching(path, out)
-    raise UsageError(f"There is no file or folder {path}. Give images, a folder of them, or a pattern such as «*.png».")
+class _Count:
+    """How many images are asked for, frames included, and what became of them; videos tell their length as they go."""
 
+    def __init__(self, names: Sequence[str], every: int, lengths: Mapping[str, int]) -> None:
+        self._names = names
+        self._every = every
+        self._lengths = dict(lengths)
+        self._cut: set[str] = set()
+        self.total = sum(map(self.asked, names))
+        self.made = self.there = self.left_out = 0
 
-def output_names(names: Sequence[str]) -> dict[str, str]:
-    """Image -> name of its outputs without a suffix; where a.jpg and a.png lie together both keep their whole name."""
-    stems = {name: str(PurePosixPath(name).with_suffix("")) for name in names}
-    # Compared without case, as some disks do; a whole name may be taken by a neighbour that had to keep its own.
-    taken = Counter(stem.casefold() for stem in stems.values()) + Counter(name.casefold() for name in names)
-    return {name: stem if taken[stem.casefold()] == 1 or stem == name else name for name, stem in stems.items()}
+    @property
+    def done(self) -> int:
+        return self.made + self.there + self.left_out
+
+    def asked(self, name: str) -> int:
+        """Images that one input stands for; what is behind a video's last readable frame counts as one."""
+        if name not in self._lengths:
+            return 1
+        return len(range(0, self._lengths[name], self._every)) + (name in self._cut)
+
+    def learn(self, length: _Length) -> None:
+        before = self.asked(length.name)
+        self._lengths[length.name] = length.frames
+        if length.is_read and not length.is_whole:
+            self._cut.add(length.name)
+        self.total += self.asked(length.name) - before
+        self.there += length.there
+
+    def keys(self) -> Iterator[Key]:
+        """Everything asked for, in order."""
+        for name in self._names:
+            numbers = range(0, self._lengths[name], self._every) if name in self._lengths else (None,)
+            yield from ((name, number) for number in numbers)
 
 
 def _wanted(what: Collection[str]) -> tuple[What, ...]:
@@ -149,57 +180,6 @@ def _wanted(what: Collection[str]) -> tuple[What, ...]:
     if not what:
         raise UsageError(f"Ask for at least one of {', '.join(WHAT)}.")
     return tuple(name for name in WHAT if name in what)
-
-
-def _folder(path: Path, out: Path) -> Inputs:
-    if out.resolve() == path.resolve():
-        raise UsageError(f"{out} is the folder of the images. Choose another --out.")
-    tally = Tally()
-    names = [name for name in walk(path, "", IMAGE_SUFFIXES, tally) if not _is_below(path / name, out)]
-    if not names:
-        _refuse_videos(sorted(p for p in path.iterdir() if p.suffix.lower() in VIDEO_SUFFIXES))
-        raise UsageError(f"{path} holds no images. They end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
-    left_out = (f for f in tally.findings() if f.severity != "note")
-    return Inputs(path, names, tuple(f"{f.file}: {f.detail}" for f in left_out))
-
-
-def _matching(pattern: Path, out: Path) -> Inputs:
-    parts = pattern.parts
-    first = next(i for i, part in enumerate(parts) if any(sign in part for sign in "*?["))
-    root = Path(*parts[:first])
-    files = sorted(p for p in root.glob("/".join(parts[first:])) if p.is_file() and not _is_below(p, out))
-    if not files:
-        raise UsageError(f"No file matches {pattern}.")
-    _refuse_videos(files)
-    return Inputs(root, [p.relative_to(root).as_posix() for p in files])
-
-
-def _listed(paths: list[Path], out: Path) -> Inputs:
-    if not paths:
-        raise UsageError("The list of images is empty.")
-    _refuse_videos(paths)
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        raise UsageError(f"{len(missing)} of {len(paths)} images are not there: {missing[0]} …")
-    folders = {path: _folder(path, out) for path in paths if path.is_dir()}
-    listed = [[path / name for name in folders[path].names] if path in folders else [path] for path in paths]
-    whole = [path.absolute() for some in listed for path in some]
-    root = next(p for p in whole[0].parents if all(path.is_relative_to(p) for path in whole))
-    names = list(dict.fromkeys(path.relative_to(root).as_posix() for path in whole))
-    return Inputs(root, names, tuple(problem for found in folders.values() for problem in found.problems))
-
-
-def _refuse_videos(paths: Sequence[Path]) -> None:
-    for path in paths:
-        if path.suffix.lower() in VIDEO_SUFFIXES:
-            raise UsageError(
-                f"{path.name} is a video. Turn it into frames first: "
-                f"«mkdir frames && ffmpeg -i {path.name} frames/%06d.png», then predict frames/."
-            )
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _recipe(predictor: Predictor, found: Inputs) -> dict[str, object]:
@@ -218,10 +198,6 @@ def _recipe(predictor: Predictor, found: Inputs) -> dict[str, object]:
     }
 
 
-def _is_done(out: Path, name: str, wanted: Sequence[What]) -> bool:
-    return all(_target(out, kind, name).is_file() for kind in wanted)
-
-
 def _target(out: Path, kind: What, name: str) -> Path:
     return out / kind / f"{name}.{'jpg' if kind == 'overlays' else 'png'}"
 
@@ -235,15 +211,33 @@ class _Work:
     out: Path
     look: Look
     wanted: tuple[What, ...]
-    outputs: Mapping[str, str]
+    outputs: Outputs
+    every: int
+    journal: _Journal
 
-    def results(self, names: Sequence[str], workers: int) -> Iterator[dict[str, object] | str]:
-        """The journal entry of every image once its files are written, or a sentence about why there are none."""
+    def is_done(self, name: str) -> bool:
+        """Whether an image, or every wanted frame of a video, has all its files from an earlier call."""
+        frames = self.journal.lengths.get(name)
+        if frames is None:
+            return self._has(name, None)
+        return all(self._has(name, number) for number in range(0, frames, self.every))
+
+    def _has(self, name: str, number: int | None) -> bool:
+        if (name, number) not in self.journal:
+            return False
+        output = self.outputs.of(name, number)
+        return all(_target(self.out, kind, output).is_file() for kind in self.wanted)
+
+    def results(self, names: Sequence[str], workers: int) -> Iterator[dict[str, object] | _Length | str]:
+        """The journal entry of every image once its files are written, or a sentence about why there are none.
+
+        In between, what was learned about the length of videos.
+        """
         batch = self.predictor.batch
         pool = ThreadPoolExecutor(workers, thread_name_prefix="ftcseg-write")
         pending: deque[Future[dict[str, object]]] = deque()
-        failed: list[str] = []
-        frames = _readable(ahead(self._read, names, 2 * batch), failed)
+        aside: list[_Length | str] = []
+        frames = _readable(drawn_ahead(self._read(names), 2 * batch), aside)
         try:
             for group in by_size(frames, lambda frame: frame.prepared.size, batch):
                 predictions = self.predictor.predictions([frame.prepared for frame in group])
@@ -251,26 +245,60 @@ class _Work:
                     pending.append(pool.submit(self._write, frame, said))
                     while len(pending) > workers + batch:
                         yield pending.popleft().result()
-                yield from _emptied(failed)
+                yield from _emptied(aside)
             while pending:
                 yield pending.popleft().result()
-            yield from _emptied(failed)
+            yield from _emptied(aside)
         except OSError as error:
             raise FtcsegError(f"{self.out} cannot be written to: {error.strerror or error}.") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _read(self, name: str) -> _Frame | str:
+    def _read(self, names: Sequence[str]) -> Generator[_Frame | _Length | str]:
+        for name in names:
+            still = None if is_video(name) else self._still(name)
+            if still is None:
+                yield from self._frames(name)
+            else:
+                yield still
+
+    def _still(self, name: str) -> _Frame | str | None:
+        """The image, or what is wrong with it; None where it is no still image."""
         try:
-            pixels = read_image(self.root / name)
-            prepared = prepare(pixels, self.predictor.facts, self.predictor.scales)
+            return self._frame(name, None, read_image(self.root / name))
         except DataError as error:
-            return f"{name}: {error}"
-        return _Frame(name, prepared, pixels if "overlays" in self.wanted else None)
+            return None if error.kind == "animated" else f"{name}: {error}"
+
+    def _frames(self, name: str) -> Iterator[_Frame | _Length | str]:
+        """The wanted frames of a video, as far as it can be read."""
+        path, grey = self.root / name, self.predictor.facts.in_channels == 1
+        read, there = 0, 0
+        try:
+            yield _Length(name, video.length(path) or 1)
+            for number, pixels in video.frames(path, partial(self._wants, name), grey=grey):
+                if pixels is not None:
+                    yield self._frame(name, number, pixels)
+                elif number % self.every == 0:
+                    there += 1
+                read = number + 1
+            if read == 0:
+                raise ImageError("It holds no frames.", remedy="Copy it again from its source.")
+        except DataError as error:
+            yield _Length(name, read, is_read=True, there=there)
+            yield f"{name}: {f'from frame {read} on: ' if read else ''}{error}"
+        else:
+            yield _Length(name, read, is_read=True, is_whole=True, there=there)
+
+    def _wants(self, name: str, number: int) -> bool:
+        return number % self.every == 0 and not self._has(name, number)
+
+    def _frame(self, name: str, number: int | None, pixels: Pixels) -> _Frame:
+        prepared = prepare(pixels, self.predictor.facts, self.predictor.scales)
+        return _Frame(name, number, prepared, pixels if "overlays" in self.wanted else None)
 
     def _write(self, frame: _Frame, said: Prediction) -> dict[str, object]:
         """Write one image's files; returns its journal entry."""
-        name = self.outputs[frame.name]
+        name = self.outputs.of(frame.name, frame.number)
         for kind in self.wanted:
             image = self._picture(kind, frame, said)
             with atomic(_target(self.out, kind, name)) as file:
@@ -284,6 +312,7 @@ class _Work:
         conf = round(float(said.conf.mean(dtype=np.float64)), 6)
         return {
             "image": frame.name,
+            **({} if frame.number is None else {"frame": frame.number}),
             "output": name,
             "height": height,
             "width": width,
@@ -308,35 +337,41 @@ class _Work:
         return image
 
 
-def _readable(frames: Iterator[_Frame | str], failed: list[str]) -> Iterator[_Frame]:
-    """The frames; sentences about unreadable ones are put aside."""
+def _readable(frames: Iterator[_Frame | _Length | str], aside: list[_Length | str]) -> Iterator[_Frame]:
+    """The frames; lengths, and sentences about what cannot be read, are put aside."""
     for frame in frames:
-        if isinstance(frame, str):
-            failed.append(frame)
-        else:
+        if isinstance(frame, _Frame):
             yield frame
+        else:
+            aside.append(frame)
 
 
-def _emptied(sentences: list[str]) -> Iterator[str]:
-    while sentences:
-        yield sentences.pop(0)
+def _emptied(items: list[Item]) -> Iterator[Item]:
+    while items:
+        yield items.pop(0)
 
 
 class _Journal:
-    """A line of JSON for every image that is done, in the order of doing; only places in the file are remembered."""
+    """A line of JSON for every image that is done, in the order of doing; only places in the file are remembered.
+
+    A video that was read to its end has a line as well, with its number of frames.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._at: dict[str, int] = {}
+        self._at: dict[Key, int] = {}
+        self.lengths: dict[str, int] = {}
 
     def __enter__(self) -> _Journal:
         self._file = self._path.open("a+b")
         self._file.seek(0)
         at, line = 0, b""
         for line in self._file:
-            name = _name_in(line)
-            if name is not None:
-                self._at[name] = at
+            entry = _entry_in(line)
+            if "frames" in entry:
+                self.lengths[entry["image"]] = entry["frames"]
+            elif entry:
+                self._at[entry["image"], entry.get("frame")] = at
             at += len(line)
         if line and not line.endswith(b"\n"):  # the last one was cut off when its process was killed
             self._file.write(b"\n")
@@ -345,34 +380,46 @@ class _Journal:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._at
+    def __contains__(self, key: Key) -> bool:
+        return key in self._at
 
-    def add(self, entry: Mapping[str, object]) -> None:
-        self._at[str(entry["image"])] = self._file.seek(0, 2)
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()
+    def add(self, entry: Mapping[str, Any]) -> None:
+        self._at[entry["image"], entry.get("frame")] = self._write(entry)
 
-    def line(self, name: str) -> bytes:
-        self._file.seek(self._at[name])
+    def note(self, length: _Length) -> None:
+        """Remember how long a video is, once it was read to its end."""
+        if length.is_whole and self.lengths.get(length.name) != length.frames:
+            self.lengths[length.name] = length.frames
+            self._write({"image": length.name, "frames": length.frames})
+
+    def line(self, key: Key) -> bytes:
+        self._file.seek(self._at[key])
         return self._file.readline().rstrip()
 
+    def _write(self, entry: Mapping[str, Any]) -> int:
+        """Add a line; returns where it begins."""
+        at = self._file.seek(0, 2)
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()
+        return at
 
-def _name_in(line: bytes) -> str | None:
+
+def _entry_in(line: bytes) -> dict[str, Any]:
+    """What a line says; nothing where it is torn."""
     try:
         entry = json.loads(line)
     except ValueError:
-        return None
-    return entry["image"] if isinstance(entry, dict) and isinstance(entry.get("image"), str) else None
+        return {}
+    return entry if isinstance(entry, dict) and isinstance(entry.get("image"), str) else {}
 
 
-def _write_summary(path: Path, journal: _Journal, names: Sequence[str], look: Look, problems: Sequence[str]) -> None:
+def _write_summary(path: Path, journal: _Journal, keys: Iterable[Key], look: Look, problems: Sequence[str]) -> None:
     """predictions.json, written line by line: a million images fit."""
     classes = [
         {"id": c.id, "name": c.name, "background": c.background, "color": list(look.colors[c.id])} for c in look.classes
     ]
     with atomic(path) as file:
         file.write(f'{{\n"ftcseg": 1,\n"classes": {json.dumps(classes)},\n"images": ['.encode())
-        for number, name in enumerate(name for name in names if name in journal):
-            file.write((b",\n" if number else b"\n") + journal.line(name))
+        for place, key in enumerate(key for key in keys if key in journal):
+            file.write((b",\n" if place else b"\n") + journal.line(key))
         file.write(f'\n],\n"problems": {json.dumps(list(problems))}\n}}\n'.encode())

@@ -41,8 +41,8 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
     stages, 0 is a network without OPR. The head of a head_wide reading is wide even then, as in the released code, so
     that the two can be compared.
 
-    `checkpointing` lets the encoder's blocks run twice instead of keeping what they computed: the same network, the same
-    weights, less memory while it trains.
+    `checkpointing` lets the encoder's blocks run twice instead of keeping what they computed: the same network and the
+    same weights from less memory and in more time.
 
     Heads and prototypes start at random from torch's global generator: seed it for a network that can be made again.
     """

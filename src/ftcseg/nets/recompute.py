@@ -1,6 +1,6 @@
 """Blocks that forget what they computed and run again in the backward pass: less memory, more time.
 
-The second run must leave no trace: it draws the same random numbers, and batch statistics have counted the batch already.
+The second run leaves no trace: it draws the same random numbers, and batch statistics do not count the batch again.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Pair(nn.Module):
     def ask(
         self, labeled: Labeled, unlabeled: Unlabeled, strong: Sequence[Tensor], perturb: Perturb | None = None
     ) -> Answers:
-        """Teacher on the weak view, student on labelled images and strong views; the teacher on labels if a rule asks."""
+        """Teacher on the weak view, and on labelled images if a rule asks; student on these and on strong views."""
         teacher = cast("Segmenter", self.teacher.net)
         shown = (labeled.images, unlabeled.weak, strong)
         return ask(self.student, teacher, shown, perturb, self.params.norms, self.thresholds.asks_teacher)
