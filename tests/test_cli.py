@@ -305,8 +305,16 @@ def test_public_names_are_sorted_complete_and_there() -> None:
     assert api.__all__ == sorted(api.__all__)
     for name in ftcseg.__all__:
         assert getattr(ftcseg, name) is not None
+    reference = (Path(__file__).parents[1] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert [name for name in api.__all__ if f"`ftcseg.{name}" not in reference] == []
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = ftcseg.nothing
+
+
+def test_functions_are_not_hidden_by_folders_of_their_names() -> None:
+    code = "import ftcseg.report.page, ftcseg; from ftcseg.evaluate import confusion; import ftcseg.evaluate.metrics\n"
+    code += "print(ftcseg.report.__module__, ftcseg.evaluate.__module__, confusion.__name__)"
+    assert python("-c", code).stdout == "ftcseg.api ftcseg.api ftcseg.evaluate.confusion\n"
 
 
 # ---------------------------------------------------------------- as a program

@@ -9,7 +9,9 @@ Names are imported when first used, so that `import ftcseg` costs nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
     from ftcseg.api import (
         Dataset,
         Split,
+        audit,
         build_model,
         corrupt,
         dataset_page,
         doctor,
+        evaluate,
         get,
+        load,
         open_dataset,
+        predict,
         read_split,
+        report,
         resume,
         simulate,
         split,
@@ -35,13 +42,18 @@ __all__ = [
     "Dataset",
     "Split",
     "__version__",
+    "audit",
     "build_model",
     "corrupt",
     "dataset_page",
     "doctor",
+    "evaluate",
     "get",
+    "load",
     "open_dataset",
+    "predict",
     "read_split",
+    "report",
     "resume",
     "simulate",
     "split",
@@ -53,3 +65,15 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("ftcseg.api"), name)
     raise AttributeError(f"module 'ftcseg' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """This package: `ftcseg.evaluate` and `ftcseg.report` are the functions, although folders are called so, too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a folder would put it here under its name; `from ftcseg.report import ...` finds it without that.
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

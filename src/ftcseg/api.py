@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ftcseg import files
 from ftcseg.data import describe, fetch
@@ -34,20 +35,30 @@ from ftcseg.types import MaskCoding
 from ftcseg.views import corrupt as corruptions
 
 if TYPE_CHECKING:  # training is imported when something is trained: looking at data must not wait for torch
+    from ftcseg.evaluate.files import Predicted
+    from ftcseg.inference import Model
     from ftcseg.nets.segmenter import Segmenter
     from ftcseg.train.events import Listener
     from ftcseg.training import Outcome
 
+Folder: TypeAlias = str | PathLike[str]
+"""A folder by its path; of a run also what `train` and `resume` return."""
+
 __all__ = [
     "Dataset",
     "Split",
+    "audit",
     "build_model",
     "corrupt",
     "dataset_page",
     "doctor",
+    "evaluate",
     "get",
+    "load",
     "open_dataset",
+    "predict",
     "read_split",
+    "report",
     "resume",
     "simulate",
     "split",
@@ -325,6 +336,145 @@ def resume(run: str | Path, *, listeners: Sequence[Listener] = (), progress: Pro
     from ftcseg import training
 
     return training.resume(Path(run), listeners=listeners, progress=progress)
+
+
+def load(
+    source: Folder,
+    *,
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    batch: int = 8,
+    device: str = "auto",
+    hub: bool = False,
+) -> Model:
+    """The trained model of a run or model folder, to be asked about one image after the other.
+
+    Example: `ftcseg.load("runs/harbour").predict("frame.png").labels`; the options are those of `predict`.
+    """
+    from ftcseg import inference
+
+    return inference.load(Path(source), window=window, flips=flips, scales=scales, batch=batch, device=device, hub=hub)
+
+
+def evaluate(
+    source: Folder,
+    dataset: str | Path,
+    *,
+    part: str | None = None,
+    checkpoint: str = "all",
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    boundary: bool = False,
+    batch: int = 8,
+    max_images: int | None = None,
+    device: str = "auto",
+    hub: bool = False,
+    root: str | Path | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Score a run or model against masks, as `ftcseg eval --json` prints it.
+
+    Example: `ftcseg.evaluate("runs/harbour", "frames/", part="test")["miou"]`
+    """
+    from ftcseg import inference
+
+    return inference.evaluate_run(
+        Path(source),
+        dataset,
+        part=part,  # type: ignore[arg-type]  # judged there, as is the checkpoint
+        checkpoint=checkpoint,  # type: ignore[arg-type]
+        window=window,
+        flips=flips,
+        scales=scales,
+        boundary=boundary,
+        batch=batch,
+        max_images=max_images,
+        device=device,
+        root=root,
+        hub=hub,
+        progress=progress,
+    )
+
+
+def predict(
+    source: Folder,
+    images: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    what: Collection[str] | None = None,
+    every: int = 1,
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    batch: int = 8,
+    device: str = "auto",
+    hub: bool = False,
+    workers: int = 2,
+    progress: Progress = silent,
+) -> Predicted:
+    """Write masks, colours, overlays and confidences of images and videos below `out`; goes on where it stopped.
+
+    `what` is some of "masks", "colors", "overlays" and "confidence"; without it, all of them.
+    Example: `ftcseg.predict("runs/harbour", "mission7/", "mission7-masks", what=["masks"]).made`
+    """
+    from ftcseg import inference
+
+    return inference.predict(
+        Path(source),
+        images,
+        out,
+        what=inference.WHAT if what is None else what,
+        every=every,
+        window=window,
+        flips=flips,
+        scales=scales,
+        batch=batch,
+        device=device,
+        workers=workers,
+        hub=hub,
+        progress=progress,
+    )
+
+
+def audit(
+    run: Folder,
+    *,
+    checkpoint: str = "last",
+    dataset: str | Path | None = None,
+    max_images: int | None = None,
+    batch: int = 8,
+    device: str = "auto",
+    hub: bool = False,
+    root: str | Path | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Measure a run's pseudo-labels against the masks of its unlabelled images, as `ftcseg audit --json` prints it."""
+    from ftcseg import inference
+
+    return inference.audit_run(
+        Path(run),
+        checkpoint=checkpoint,
+        dataset=dataset,
+        root=root,
+        batch=batch,
+        max_images=max_images,
+        device=device,
+        hub=hub,
+        progress=progress,
+    )
+
+
+def report(runs: Folder | Sequence[Folder], *, out: str | Path | None = None) -> Path:
+    """Write one HTML page about a run, or about several side by side; returns the page.
+
+    Example: `ftcseg.report(["runs/ftc", "runs/supervised"], out="compare.html")`
+    """
+    from ftcseg.report.run_page import write_run_page
+
+    several = [runs] if isinstance(runs, str | PathLike) else runs
+    return write_run_page([Path(run) for run in several], _path(out))
 
 
 def build_model(

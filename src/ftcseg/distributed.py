@@ -1,7 +1,9 @@
-"""The one place where processes that train together add up what each of them counted."""
+"""The one place where processes that train together add up what each of them counted, or show what each has seen."""
 
 from __future__ import annotations
 
+import torch
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -12,8 +14,34 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     Every process must call this equally often and with the same shape. Counters live on the CPU, statistics on the
     device of the network, so a run on several GPUs is started with the backend "cpu:gloo,cuda:nccl".
     """
-    if not (dist.is_available() and dist.is_initialized()):
+    if not _are_several():
         return tensor
     total = tensor.clone()
     dist.all_reduce(total)
     return total
+
+
+def join_ranks(tensor: Tensor) -> Tensor:
+    """The tensors of all processes one behind the other along the first dimension; alone, the tensor itself.
+
+    Every process must call this equally often and with the same shape.
+    """
+    if not _are_several():
+        return tensor
+    sent = (tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor).contiguous()  # not every backend sends bool
+    pieces = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
+    dist.all_gather(pieces, sent)
+    return torch.cat(pieces).to(tensor.dtype)
+
+
+def _are_several() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def stack_over_ranks(tensor: Tensor) -> Tensor:
+    """Every process's tensor, (processes, *shape), by rank; alone, the tensor in a stack of one. Rules as above."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return tensor[None]
+    everybody = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybody, tensor.contiguous())
+    return torch.stack(everybody)

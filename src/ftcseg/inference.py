@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ftcseg.config.build import build_thresholds
 from ftcseg.config.load import Draft
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset, open_dataset
+from ftcseg.data.images import read_image
 from ftcseg.data.split_files import SPLIT, read_split
 from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.evaluate.audit import audit
 from ftcseg.evaluate.files import WHAT, Look, Predicted, predict_folder
 from ftcseg.evaluate.metrics import Scores
-from ftcseg.evaluate.predictor import Predictor
+from ftcseg.evaluate.predictor import Prediction, Predictor
 from ftcseg.evaluate.run import chosen, evaluate
 from ftcseg.files import read_json, read_yaml
 from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, load_model
@@ -36,6 +40,12 @@ from ftcseg.types import PARTS, ClassTable, Labels, Part, Pixels
 
 Checkpoint: TypeAlias = Literal["last", "best", "all"]
 CHECKPOINTS = ("last", "best")
+PAIR = {
+    "predictors": {"teacher": "pair.teacher.net", "student": "pair.student"},
+    "labeler": "pair.teacher.net",
+    "thresholds": "pair.thresholds",
+}
+"""Where most methods keep them, for a run folder that has lost its note."""
 SETTINGS = "config.yaml"
 NOTE = "run.json"
 MODEL = "model"
@@ -63,6 +73,48 @@ def load_source(source: str | Path, *, hub: bool = False) -> Source:
     if (folder / SETTINGS).is_file():
         raise UsageError(f"The run {folder} has no model yet. Train it further: «ftcseg train --resume {folder}».")
     raise UsageError(f"{folder} is neither a run nor a model: it holds no {MODEL}/{CONFIG} and no {CONFIG}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A trained model that is asked about one image at a time: `load(run).predict("frame.png").labels`."""
+
+    classes: ClassTable
+    predictor: Predictor
+
+    def predict(self, image: str | PathLike[str] | NDArray[Any]) -> Prediction:
+        """Class ids (`labels`) and their probability (`conf`) at every pixel of an image file or array."""
+        pixels = as_pixels(image) if isinstance(image, np.ndarray) else read_image(Path(image))
+        return self.predictor.labels_and_conf([pixels])[0]
+
+
+def load(  # noqa: PLR0913  each choice has a name
+    source: str | Path,
+    *,
+    window: int | None = None,
+    flips: bool = False,
+    scales: Sequence[float] = (1.0,),
+    batch: int = 8,
+    device: str = "auto",
+    hub: bool = False,
+) -> Model:
+    """The model of a MODEL or RUN folder, ready to be asked."""
+    opened = load_source(source, hub=hub)
+    return Model(opened.spec.classes, _predictor(opened, window, flips, scales, batch, device))
+
+
+def as_pixels(array: NDArray[Any]) -> Pixels:
+    """(H, W) or (H, W, C) numbers as an image: uint8, uint16, or floats where 1 is white."""
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise UsageError(f"An image is an array of (H, W) or (H, W, C); this one is {array.shape}.")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32, copy=False)
+    if array.dtype not in (np.uint8, np.uint16, np.float32):
+        raise UsageError(
+            f"Nobody knows what is white among numbers of type {array.dtype}. "
+            "Hand in uint8, uint16, or floats from 0 to 1."
+        )
+    return array if array.ndim == 3 else array[:, :, None]
 
 
 def evaluate_run(  # noqa: PLR0913  each choice has a name
@@ -148,7 +200,7 @@ def predict(  # noqa: PLR0913  each choice has a name
     Of a video, every so many frames.
     """
     opened = load_source(source, hub=hub)
-    predictor = Predictor(_placed(opened.net, device), opened.spec, None, window, flips, scales, batch)
+    predictor = _predictor(opened, window, flips, scales, batch, device)
     return predict_folder(
         predictor, inputs, out, look_of(opened.spec.classes), what=what, every=every, progress=progress, workers=workers
     )
@@ -254,9 +306,8 @@ def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tupl
 
 def _parts(run: Path) -> dict[str, Any]:
     """Where the run's checkpoints keep their networks and thresholds; the first predictor is the one a user gets."""
-    parts = read_json(run / NOTE).get("parts")
-    if not isinstance(parts, dict):
-        raise UsageError(f"{run / NOTE} does not say where the run's networks are: it is no run of this version.")
+    note = read_json(run / NOTE) if (run / NOTE).is_file() else {}
+    parts: dict[str, Any] = note.get("parts", PAIR)
     return parts
 
 
@@ -319,6 +370,12 @@ def _unlabeled(run: Path, dataset: str | Path | None, root: str | Path | None) -
             "None of the run's unlabelled images has a mask, so nobody can say which pseudo-labels are right."
         )
     return images
+
+
+def _predictor(
+    opened: Source, window: int | None, flips: bool, scales: Sequence[float], batch: int, device: str
+) -> Predictor:
+    return Predictor(_placed(opened.net, device), opened.spec, None, window, flips, scales, batch)
 
 
 def _placed(net: nn.Module, device: str) -> nn.Module:

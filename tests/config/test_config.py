@@ -67,7 +67,7 @@ def test_every_preset_loads_and_stays_what_it_says(method: str, hardware: str) -
     config, draft = resolved(method, hardware=hardware)
     assert config.method == VARIANTS.get(method, method)
     given = Draft()
-    given.add(preset(method), "")
+    given.add(preset(method) if method in PRESETS else METHODS[method].preset, "")
     values = dict(leaves(config))
     for key in set(given.why) - {"method"}:
         said: Any = given.values

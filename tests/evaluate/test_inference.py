@@ -1,23 +1,29 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+import ftcseg
+from films import film
 from ftcseg import api
 from ftcseg.cli.audit import audit
 from ftcseg.cli.eval import evaluate
 from ftcseg.cli.predict import predict
+from ftcseg.cli.report import report
 from ftcseg.config.load import as_mapping
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import open_dataset
@@ -25,7 +31,7 @@ from ftcseg.data.groups import class_groups
 from ftcseg.errors import FtcsegError, LayoutError, UsageError
 from ftcseg.evaluate.audit import audit as audit_images
 from ftcseg.files import to_yaml
-from ftcseg.inference import audit_run, evaluate_run, load_source, part_with_masks, same_classes
+from ftcseg.inference import as_pixels, audit_run, evaluate_run, load_source, part_with_masks, same_classes
 from ftcseg.methods.fixmatch import FixMatch
 from ftcseg.nets.build import build_model
 from ftcseg.nets.folder import ModelSpec, save_model
@@ -34,6 +40,7 @@ from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.train import checkpoint
+from ftcseg.training import Outcome
 from ftcseg.types import ClassTable
 
 app = typer.Typer()
@@ -94,7 +101,9 @@ def run(sonar12: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_model(folder / "model", net, spec)
     config = RunConfig(method="fixmatch", thresholds="atc", atc=ATCParams(clip=(0.1, 0.9), tau0=0.2))
     (folder / "config.yaml").write_text(to_yaml({"config": as_mapping(config), "why": {}}))
-    (folder / "run.json").write_text(json.dumps({"dataset": str(sonar12), "root": None}))
+    places = {"teacher": "pair.teacher.net", "student": "pair.student"}
+    parts = {"predictors": places, "labeler": "pair.teacher.net", "thresholds": "pair.thresholds"}
+    (folder / "run.json").write_text(json.dumps({"dataset": str(sonar12), "root": None, "parts": parts}))
     api.split(sonar12, 8, out=folder)
     return folder
 
@@ -256,6 +265,97 @@ def test_predict_takes_several_files(run: Path, sonar12: Path, tmp_path: Path) -
     files = sorted((sonar12 / "images" / "train").iterdir())[:2]
     call("predict", run, *files, "--out", tmp_path / "out", "--what", "masks")
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 2
+
+
+def test_predict_takes_the_frames_of_a_video(run: Path, tmp_path: Path) -> None:
+    rows = np.arange(48, dtype=np.uint8)[:, None] * np.ones(64, np.uint8)
+    dive = film(tmp_path / "dive.mp4", [rows + 10 * i for i in range(12)], "mpeg4", "yuv420p")
+    out = tmp_path / "out"
+    assert "12 images predicted" in call("predict", run, dive, "--out", out, "--what", "masks")
+    masks = sorted((out / "masks").iterdir())
+    assert [mask.name for mask in masks] == [f"dive-{i:06d}.png" for i in range(12)]
+    for mask in masks:
+        with Image.open(mask) as image:
+            assert image.size == (64, 48)
+    before = {mask: mask.stat().st_mtime_ns for mask in masks}
+    again = call("predict", run, dive, "--out", out, "--what", "masks")
+    assert "0 images predicted, 12 were there already" in again
+    assert {mask: mask.stat().st_mtime_ns for mask in (out / "masks").iterdir()} == before
+    call("predict", run, dive, "--out", tmp_path / "fifth", "--what", "masks", "--every", 5)
+    fifth = sorted((tmp_path / "fifth" / "masks").iterdir())
+    assert [mask.name for mask in fifth] == ["dive-000000.png", "dive-000005.png", "dive-000010.png"]
+    assert [mask.read_bytes() for mask in fifth] == [masks[i].read_bytes() for i in (0, 5, 10)]
+
+
+# The same in Python
+
+
+def test_a_loaded_model_says_what_predict_writes(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    path = sorted((sonar12 / "images" / "test").iterdir())[0]
+    done = ftcseg.predict(Outcome(run, True, 0), path, tmp_path / "out", what=["masks"], flips=True)
+    assert (done.made, done.there, done.problems) == (1, 0, ())
+    model = ftcseg.load(Outcome(run, True, 0), flips=True)  # a run stands for its folder
+    assert model.classes.names == open_dataset(sonar12).classes.names
+    said = model.predict(path)
+    assert (said.labels.shape, said.labels.dtype) == ((240, 160), np.int16)
+    assert (said.conf.shape, said.conf.dtype) == ((240, 160), np.float32)
+    with Image.open(tmp_path / "out" / "masks" / path.name) as mask:
+        assert (np.asarray(mask) == said.labels).all()
+
+
+def test_a_model_reads_paths_and_arrays_alike(run: Path, sonar12: Path) -> None:
+    path = sorted((sonar12 / "images" / "test").iterdir())[0]
+    model = ftcseg.load(run / "model")
+    said = model.predict(str(path))
+    with Image.open(path) as image:
+        grey = np.asarray(image)
+    deep = grey.astype(np.uint16) * np.uint16(257)
+    for array in (grey, grey[:, :, None], np.stack([grey] * 3, 2), deep, grey / 255, (grey / 255).astype(np.float32)):
+        other = model.predict(array)
+        assert (other.labels == said.labels).mean() > 0.999
+        np.testing.assert_allclose(other.conf, said.conf, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (np.zeros((2, 3, 4, 5), np.uint8), "(2, 3, 4, 5)"),
+        (np.zeros((0, 3), np.uint8), "(0, 3)"),
+        (np.zeros((4, 4), np.int64), "int64"),
+        (np.zeros((4, 4), bool), "bool"),
+    ],
+)
+def test_an_array_that_is_no_image_is_refused(array: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        as_pixels(array)
+
+
+def test_python_gives_what_the_commands_print(run: Path, sonar12: Path, tmp_path: Path) -> None:
+    outcome = Outcome(run, True, 0)
+    found = ftcseg.evaluate(outcome, sonar12, part="train", checkpoint="last", max_images=2)
+    said = call("eval", run, sonar12, "--part", "train", "--checkpoint", "last", "--max-images", 2, "--json")
+    assert json.loads(json.dumps(found)) == json.loads(said)
+    found = ftcseg.audit(outcome, max_images=1)
+    assert json.loads(json.dumps(found)) == json.loads(call("audit", run, "--max-images", 1, "--json"))
+    for runs in (outcome, [str(run), outcome]):
+        page = ftcseg.report(runs, out=tmp_path / "page.html")
+        assert page == tmp_path / "page.html"
+        assert page.read_text().startswith("<!doctype html>")
+
+
+def test_options_are_called_alike_in_python_and_on_the_command_line() -> None:
+    printing = {"csv_file", "as_json", "by", "open_browser"}  # what becomes of the result
+    for function, command in (
+        (api.evaluate, evaluate),
+        (api.predict, predict),
+        (api.audit, audit),
+        (api.report, report),
+    ):
+        ours, theirs = (inspect.signature(f).parameters for f in (function, command))
+        assert set(ours) - {"progress"} == set(theirs) - printing
+        same = [name for name in ours if name in theirs and name not in ("scales", "what")]  # texts over there
+        defaults = [(theirs[n].default, ours[n].default) for n in same]
+        assert [pair for pair in defaults if pair[0] != pair[1]] == []
 
 
 # Audit

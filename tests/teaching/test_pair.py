@@ -228,7 +228,7 @@ def test_the_teacher_is_asked_about_labels_only_where_a_rule_wants_it(mode: str,
     heads: list[int] = []
     encoders: list[int] = []
     teacher: Any = trained.teacher.net
-    teacher.head.register_forward_hook(lambda *_: heads.append(1))
+    teacher.head.classifier.register_forward_hook(lambda *_: heads.append(1))
     teacher.encoder.register_forward_hook(lambda *_: encoders.append(1))
     labeled = Labeled(images(2), torch.zeros(2, 32, 48, dtype=torch.int64), ("a", "b"))
     unlabeled = Unlabeled(images(2, 1), (), (), torch.ones(2, 32, 48, dtype=torch.bool), ("c", "d"))

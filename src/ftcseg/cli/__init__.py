@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ftcseg import __version__
-from ftcseg.cli import audit, corrupt, datasets, demo, doctor, listing, predict, report, simulate, split, train
+from ftcseg.cli import audit, corrupt, datasets, demo, doctor, listing, predict, report, simulate, split, study, train
 from ftcseg.cli import eval as evaluation
 from ftcseg.errors import FtcsegError
 
@@ -35,10 +35,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict.predict,
     "audit": audit.audit,
     "report": report.report,
+    "study": study.study,
     "corrupt": corrupt.corrupt,
     "simulate": simulate.simulate,
     "methods": listing.methods,
     "encoders": listing.encoders,
+    "studies": study.studies,
 }
 for _name, _function in COMMANDS.items():
     app.command(_name)(_function)

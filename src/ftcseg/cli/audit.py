@@ -34,13 +34,13 @@ def audit(
 
     Example: ftcseg audit runs/harbour --by prediction
     """
-    from ftcseg import inference
+    from ftcseg import api
     from ftcseg.errors import unknown_name
 
     if by not in ("truth", "prediction"):
         raise unknown_name("way to count pixels", by, ("truth", "prediction"))
     with progress_bar("Auditing pseudo-labels") as progress:
-        found = inference.audit_run(
+        found = api.audit(
             run,
             checkpoint=checkpoint,
             dataset=dataset,

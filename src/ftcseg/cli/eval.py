@@ -39,14 +39,14 @@ def evaluate(
 
     Example: ftcseg eval runs/harbour frames/ --part test --csv scores.csv
     """
-    from ftcseg import inference
+    from ftcseg import api
 
     with progress_bar("Evaluating") as progress:
-        found = inference.evaluate_run(
+        found = api.evaluate(
             source,
             dataset,
-            part=part,  # type: ignore[arg-type]  # judged there, as is the checkpoint
-            checkpoint=checkpoint,  # type: ignore[arg-type]
+            part=part,
+            checkpoint=checkpoint,
             window=window,
             flips=flips,
             scales=parse_scales(scales),

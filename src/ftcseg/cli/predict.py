@@ -36,10 +36,10 @@ def predict(
 
     Example: ftcseg predict runs/harbour mission7/ --out mission7-masks
     """
-    from ftcseg import inference
+    from ftcseg import api
 
     with progress_bar("Predicting") as progress:
-        done = inference.predict(
+        done = api.predict(
             source,
             images[0] if len(images) == 1 else images,
             out,

@@ -20,9 +20,9 @@ def report(
 
     Example: ftcseg report runs/ftc runs/supervised --out compare.html
     """
-    from ftcseg.report.run_page import write_run_page
+    from ftcseg import api
 
-    page = write_run_page(runs, out)
+    page = api.report(runs, out=out)
     typer.echo(f"Wrote {page}")
     if open_browser:
         typer.launch(page.resolve().as_uri())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -26,6 +26,8 @@ from ftcseg.rng import seed_for
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
+from ftcseg.teaching.thresholds.flexmatch import FlexThresholds
+from ftcseg.teaching.thresholds.freematch import FreeThresholds
 from ftcseg.types import ClassTable
 from ftcseg.views.geometry import GeometryParams, fit_channels, lay_image, lay_labels, whole
 from ftcseg.views.loader import ViewParams
@@ -72,16 +74,10 @@ def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> N
 
 def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: Tensor) -> Method:
     """The method around a network; `pixels` are the labelled pixels of each class."""
-    net = network.net
-    if net.opr is not None:
-        if needs_data(config.opr):
-            start_prototypes(net.opr, _labeled_maps(network, labeled))
-        if config.opr.prior_correction:
-            for _, stage in net.opr:
-                stage.set_prior(pixels / pixels.sum())
+    _start_opr(config, network, labeled, pixels)
     kit = Kit(
-        net=net,
-        another=partial(_another, config, network.spec),
+        net=network.net,
+        another=partial(_another, config, network.spec, labeled, pixels),
         thresholds=build_thresholds(config, pixels),
         teaching=config.teaching,
         classes=network.spec.classes,
@@ -93,16 +89,36 @@ def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: 
     return entry.build(kit, TypeAdapter(entry.params).validate_python(config.params))
 
 
-def _another(config: RunConfig, spec: ModelSpec, number: int) -> Segmenter:
+def _another(config: RunConfig, spec: ModelSpec, labeled: Dataset, pixels: Tensor, number: int) -> Segmenter:
     seed = seed_for(config.seed, "network", number) % 2**32
-    return build_network(replace(config, seed=seed), spec.classes, spec.in_channels).net
+    made = build_network(replace(config, seed=seed), spec.classes, spec.in_channels)
+    _start_opr(config, made, labeled, pixels)
+    return made.net
+
+
+def _start_opr(config: RunConfig, network: Network, labeled: Dataset, pixels: Tensor) -> None:
+    """Prototypes that start from data, and the prior that judges them; nothing without OPR."""
+    if network.net.opr is None:
+        return
+    if needs_data(config.opr):
+        start_prototypes(network.net.opr, _labeled_maps(network, labeled))
+    if config.opr.prior_correction:
+        for _, stage in network.net.opr:
+            stage.set_prior(pixels / pixels.sum())
+
+
+RULES: Mapping[str, Callable[[RunConfig, Tensor], Thresholds]] = {
+    "fixed": lambda config, pixels: Fixed(len(pixels), config.tau),
+    "atc": lambda config, pixels: ATC(len(pixels), config.atc, pixels),
+    "flexmatch": lambda config, pixels: FlexThresholds(len(pixels), config.flexmatch),
+    "freematch": lambda config, pixels: FreeThresholds(len(pixels), config.freematch),
+}
+"""What each value of the setting `thresholds` builds."""
 
 
 def build_thresholds(config: RunConfig, pixels: Tensor) -> Thresholds:
     """The threshold rule of a run, before it has seen anything; `pixels` as in `build_method`."""
-    if config.thresholds == "atc":
-        return ATC(len(pixels), config.atc, pixels)
-    return Fixed(len(pixels), config.tau)
+    return RULES[config.thresholds](config, pixels)
 
 
 @torch.no_grad()

@@ -60,7 +60,8 @@ class Draft:
         whole = Draft(as_mapping(RunConfig()))
         whole.add(self.values, "")
         whole.values["params"] = _own_settings(whole.values["method"], self.values.get("params", {}))
-        return _checked(RunConfig, whole.values)
+        config: RunConfig = _checked(RunConfig, whole.values)
+        return config
 
 
 def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:

@@ -48,7 +48,8 @@ def resolve(draft: Draft, facts: Facts) -> RunConfig:
     else:
         choose("data.crop", list(facts.frame), "the frame")
     share = f"{steps} steps instead of the paper's {REFERENCE_STEPS}: the same share of the run is remembered"
-    choose("atc.momentum", scaled_momentum(config.atc.momentum, steps), share)
+    for rule, told in (("atc", config.atc), ("flexmatch", config.flexmatch), ("freematch", config.freematch)):
+        choose(f"{rule}.momentum", scaled_momentum(told.momentum, steps), share)
     choose("teaching.ema", scaled_momentum(config.teaching.ema, steps, shortest=SHORTEST_TEACHER), share)
     if steps < SHORT_RUN and config.method != "supervised":
         choose("teaching.burn_in", round(BURN_IN_SHARE * steps), "a short run: labels first, for three tenths of it")

@@ -11,6 +11,8 @@ from ftcseg.errors import UsageError
 from ftcseg.nets.opr import OPRParams
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATCParams
+from ftcseg.teaching.thresholds.flexmatch import FlexMatchParams
+from ftcseg.teaching.thresholds.freematch import FreeMatchParams
 from ftcseg.train.optim import OptimParams
 from ftcseg.types import Part
 from ftcseg.views.mix import CutMixParams
@@ -105,10 +107,13 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     opr: OPRParams = field(default_factory=lambda: OPRParams(layers=0))
     """Orthogonal prototype reconstruction; layers: 0 is without."""
-    thresholds: Literal["fixed", "atc"] = "fixed"
+    thresholds: Literal["fixed", "atc", "flexmatch", "freematch"] = "fixed"
+    """Which pseudo-labels are learnt from, whatever the method; all but the fixed one have settings of their own."""
     tau: float = 0.95
     """The fixed threshold."""
     atc: ATCParams = field(default_factory=ATCParams)
+    flexmatch: FlexMatchParams = field(default_factory=FlexMatchParams)
+    freematch: FreeMatchParams = field(default_factory=FreeMatchParams)
     teaching: TeachingParams = field(default_factory=TeachingParams)
     photometric: PhotometricParams = field(default_factory=PhotometricParams)
     cutmix: CutMixParams = field(default_factory=CutMixParams)

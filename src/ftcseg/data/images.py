@@ -56,8 +56,7 @@ class Header:
 def opened(path: Path, max_pixels: int = MAX_PIXELS, *, still: bool = True) -> Iterator[Image.Image]:
     """The Pillow image of a file that is small enough, whole and, unless told otherwise, still as its header tells."""
     try:
-        if path.stat().st_size == 0:
-            raise ImageError(f"{path.name} is empty (0 bytes).", remedy="Copy it again.", kind="empty-file")
+        check_bytes(path)
         with _pillow_limit(max_pixels):
             image = Image.open(path, formats=_FORMATS)
     except ImageError:
@@ -94,6 +93,12 @@ def _pillow_limit(max_pixels: int) -> Iterator[None]:
                 yield
         finally:
             Image.MAX_IMAGE_PIXELS = before
+
+
+def check_bytes(path: Path) -> None:
+    """Refuse a file without a single byte."""
+    if path.stat().st_size == 0:
+        raise ImageError(f"{path.name} is empty (0 bytes).", remedy="Copy it again.", kind="empty-file")
 
 
 def check_size(path: Path, width: int, height: int, max_pixels: int) -> None:

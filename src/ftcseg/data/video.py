@@ -18,6 +18,7 @@ from PIL import Image
 
 from ftcseg.data.images import (
     MAX_PIXELS,
+    check_bytes,
     check_page,
     check_size,
     is_tiff,
@@ -52,6 +53,7 @@ GREY_NOISE = 16
 """Colour, of 255, that a lossy codec leaves in a film that shows none."""
 _PADDED = 2**20
 """Pixels that a decoder may put around a frame."""
+_TICKS = 1_000_000  # of FFmpeg's clock, a second
 _DEEP_BITS = 8  # a grey film of more bits than this keeps 16
 
 Wanted: TypeAlias = Callable[[int], bool]
@@ -76,10 +78,10 @@ def no_reader(name: str) -> UsageError:
 def length(path: Path, max_pixels: int = MAX_PIXELS) -> int | None:
     """How many frames the file says it holds; None where it does not say. The truth is known when all were read."""
     if is_video(path):
-        with _film(path, max_pixels) as (_, stream):
-            if stream.frames or stream.duration is None or not stream.average_rate or stream.time_base is None:
+        with _film(path, max_pixels) as (film, stream):
+            if stream.frames or not film.duration or not stream.average_rate:
                 return stream.frames or None
-            return round(stream.duration * stream.time_base * stream.average_rate) or None
+            return round(film.duration / _TICKS * stream.average_rate)
     if is_tiff(path):
         with tiff_file(path) as tiff:
             return len(tiff.pages)
@@ -110,6 +112,7 @@ def _film(path: Path, max_pixels: int) -> Iterator[tuple[InputContainer, VideoSt
     import av  # only for those who have films
 
     try:
+        check_bytes(path)
         with path.open("rb") as file, av.open(file, "r", format=CONTAINERS[path.suffix.lower()]) as film:
             stream: Any = film.streams.best("video")
             if stream is None:

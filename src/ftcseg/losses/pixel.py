@@ -69,6 +69,22 @@ def weighted_loss(logits: Tensor, pseudo: PseudoLabels, keep: Tensor) -> Tensor:
     return (losses * pseudo.conf).sum() / _at_least_one(pseudo.valid.sum())
 
 
+def weight_map_loss(
+    logits: Tensor, pseudo: PseudoLabels, weights: Tensor, *, normaliser: Normaliser | Literal["weights"] = "valid"
+) -> Tensor:
+    """Cross-entropy where every pixel has a weight of its own, (B, H, W) float; padding has none, whatever is said.
+
+    «weights» divides by the sum of the weights, so that they only say how pixels compare; «kept» by how many have any.
+    """
+    weights = weights * pseudo.valid
+    total = (F.cross_entropy(logits, pseudo.labels, reduction="none") * weights).sum()
+    if normaliser == "weights":
+        return total / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+    if normaliser == "hw":
+        return total / weights.numel()
+    return total / _at_least_one((pseudo.valid if normaliser == "valid" else weights > 0).sum())
+
+
 def _summed(logits: Tensor, target: Tensor, class_weights: Tensor | None = None) -> Tensor:
     return F.cross_entropy(logits, target, weight=class_weights, ignore_index=IGNORE, reduction="sum")
 

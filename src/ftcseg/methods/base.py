@@ -47,7 +47,7 @@ class Method(nn.Module):
 
     def labeler(self) -> tuple[nn.Module, Thresholds]:
         """Who makes the pseudo-labels, and the rule that filters them: what an audit looks at."""
-        return self.pair.teacher.net, self.pair.thresholds
+        return self.pair.labeler, self.pair.thresholds
 
     def facts(self) -> Mapping[str, Tensor]:
         """What to log now and then: thresholds per class, OPR per stage."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ftcseg.nets.segmenter import Segmenter
-from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.pair import Pair, Pupil
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import ClassTable
@@ -30,6 +31,14 @@ class Kit:
     """Length of the run."""
     seed: int
 
-    def pair(self) -> Pair:
+    def pair(self, *, labels_itself: bool = False) -> Pair:
         """The student with an EMA teacher and the run's threshold rule."""
-        return Pair(self.net, self.thresholds, self.teaching)
+        return Pair(self.net, self.thresholds, self.teaching, labels_itself=labels_itself)
+
+    def pupil(self) -> Pupil:
+        """The student with the run's threshold rule and no teacher."""
+        return Pupil(self.net, self.thresholds, self.teaching)
+
+    def another_pupil(self, number: int) -> Pupil:
+        """Another network, with a threshold rule of its own that starts as the run's does."""
+        return Pupil(self.another(number), deepcopy(self.thresholds), self.teaching)

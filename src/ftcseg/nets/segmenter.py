@@ -45,11 +45,15 @@ class Segmenter(nn.Module):
 
     def decode(self, features: list[Tensor], size: Sequence[int], perturb: Perturb | None = None) -> Tensor:
         """Logits at `size` from the encoder's maps."""
-        if self.opr is not None:
-            features = self.opr(features, self.head)
-        if perturb is not None:
-            features = perturb(features)
-        return resize(self.head(features), size)
+        return resize(self.head(self._refined(features, perturb)), size)
+
+    def embed(self, features: list[Tensor], perturb: Perturb | None = None) -> Tensor:
+        """What the classifier reads, (B, width, h, w) at the head's own size: the first part of `decode`."""
+        return self.head.embedding(self._refined(features, perturb))
+
+    def classify(self, embedding: Tensor, size: Sequence[int]) -> Tensor:
+        """Logits at `size` from what `embed` gave: the second part of `decode`."""
+        return resize(self.head.classifier(embedding), size)
 
     def overlap(self) -> Tensor:
         """L_O of the prototypes, the mean over OPR stages; 0 without OPR."""
@@ -58,6 +62,11 @@ class Segmenter(nn.Module):
     def probe_loss(self, features: list[Tensor], labels: Tensor) -> Tensor:
         """Cross-entropy of OPR's probes on the encoder's maps; 0 without OPR or without probes."""
         return features[-1].new_zeros(()) if self.opr is None else self.opr.probe_loss(features, labels)
+
+    def _refined(self, features: list[Tensor], perturb: Perturb | None) -> list[Tensor]:
+        if self.opr is not None:
+            features = self.opr(features, self.head)
+        return features if perturb is None else perturb(features)
 
     @torch.no_grad()
     def diagnostics(self, features: list[Tensor]) -> list[OPRStatistics]:

@@ -19,6 +19,16 @@ Norms: TypeAlias = Literal["joint", "labeled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Embedded:
+    """What the classifiers read before they said it, each (B, width, h, w) at the head's own size."""
+
+    labeled: Tensor
+    strong: list[Tensor]  # one per strong view
+    weak: Tensor  # the teacher's, without gradient
+    taught: Tensor | None  # the teacher's on the labelled images, where it was asked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Answers:
     """What student and teacher said. Logits are (B, num_classes, H, W)."""
 
@@ -27,6 +37,7 @@ class Answers:
     weak: Tensor  # the teacher's, without gradient
     maps: list[Tensor]  # the student's encoder maps of the labelled images, before OPR
     taught: Tensor | None = None  # the teacher's on the labelled images, where it was asked
+    embedded: Embedded | None = None  # always, where `ask` made the answers
 
 
 def ask_labeled(student: Segmenter, images: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -47,7 +58,8 @@ def ask(
 
     `shown` is (labelled images, weak views, strong views). A frozen encoder is the same for student and teacher, so
     everything goes through it once. `perturb` touches the strong views only. `teacher_on_labels` asks the teacher about
-    the labelled images, too.
+    the labelled images, too. A student that is its own teacher labels as it learns, in train mode; what it labels leaves
+    no trace in its statistics.
     """
     labeled, weak, strong = shown
     size = labeled.shape[-2:]
@@ -56,22 +68,23 @@ def ask(
     if frozen:
         maps = student.features(torch.cat([labeled, views, weak]))
         maps, weak_maps = _cut(maps, len(maps[0]) - len(weak))
-        with torch.no_grad():
-            weak_logits = teacher.decode(weak_maps, size)
+        with torch.no_grad(), still_statistics(teacher):
+            weak_read, weak_logits = _decoded(teacher, weak_maps, size)
         labeled_maps, strong_maps = _cut(maps, len(labeled))
     else:
-        with torch.no_grad():
-            weak_logits = teacher(weak)
+        with torch.no_grad(), still_statistics(teacher):
+            weak_read, weak_logits = _decoded(teacher, teacher.features(weak), size)
         labeled_maps, strong_maps = _features(student, labeled, views, norms)
     with still_statistics(student) if norms == "labeled" else nullcontext():  # heads have norms too
-        strong_logits = student.decode(strong_maps, size, perturb)
-    taught = None
+        strong_read, strong_logits = _decoded(student, strong_maps, size, perturb)
+    taught_read, taught = None, None
     if teacher_on_labels:
-        with torch.no_grad():
-            taught = teacher.decode(labeled_maps, size) if frozen else teacher(labeled)
-    return Answers(
-        student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps, taught
-    )
+        with torch.no_grad(), still_statistics(teacher):
+            maps = labeled_maps if frozen else teacher.features(labeled)
+            taught_read, taught = _decoded(teacher, maps, size)
+    read, logits = _decoded(student, labeled_maps, size)
+    embedded = Embedded(read, list(strong_read.chunk(len(strong))), weak_read, taught_read)
+    return Answers(logits, list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps, taught, embedded)
 
 
 def _features(student: Segmenter, labeled: Tensor, views: Tensor, norms: Norms) -> tuple[list[Tensor], list[Tensor]]:
@@ -80,6 +93,13 @@ def _features(student: Segmenter, labeled: Tensor, views: Tensor, norms: Norms) 
     labeled_maps = student.features(labeled)
     with still_statistics(student.encoder):
         return labeled_maps, student.features(views)
+
+
+def _decoded(
+    net: Segmenter, maps: list[Tensor], size: Sequence[int], perturb: Perturb | None = None
+) -> tuple[Tensor, Tensor]:
+    embedding = net.embed(maps, perturb)
+    return embedding, net.classify(embedding, size)
 
 
 def _cut(maps: list[Tensor], at: int) -> tuple[list[Tensor], list[Tensor]]:

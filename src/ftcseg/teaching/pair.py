@@ -1,4 +1,4 @@
-"""A student, its EMA teacher and the threshold between them: what most methods of the field are arranged around."""
+"""A student with its threshold rule, alone or with an EMA teacher: what the methods of the field are arranged around."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from ftcseg.teaching.pseudo import pseudo_counts, pseudo_labels, soft_counts
 from ftcseg.teaching.ramp import is_burn_in, ramp
 from ftcseg.teaching.teacher import follow, make_teacher, warm_decay
 from ftcseg.teaching.thresholds.base import Thresholds
-from ftcseg.types import Clock, Labeled, PseudoLabels, SemiBatch, StepResult, Unlabeled
+from ftcseg.types import Clock, Labeled, PseudoCounts, PseudoLabels, SemiBatch, StepResult, Unlabeled
 
 
-class Pair(nn.Module):
-    """Student and teacher with one threshold rule. Methods say what is shown to whom; this does the asking."""
+class Pupil(nn.Module):
+    """A student and its threshold rule. Methods say what is shown to it and who labels; this does the asking."""
 
     def __init__(self, student: Segmenter, thresholds: Thresholds, params: TeachingParams) -> None:
         super().__init__()
         self.student = student
-        self.teacher = make_teacher(student)
         self.thresholds = thresholds
         self.params = params
         self._watch = FeatureWatch()
@@ -44,19 +43,34 @@ class Pair(nn.Module):
         self._watch.see(maps)
         return StepResult(torch.stack([sup, *extra.values()]).sum(), {"sup": sup, **extra})
 
+    @property
+    def labeler(self) -> Segmenter:
+        """Who makes the pseudo-labels: with nobody else there, the student itself."""
+        return self.student
+
     def ask(
-        self, labeled: Labeled, unlabeled: Unlabeled, strong: Sequence[Tensor], perturb: Perturb | None = None
+        self,
+        labeled: Labeled,
+        unlabeled: Unlabeled,
+        strong: Sequence[Tensor],
+        perturb: Perturb | None = None,
+        *,
+        taught: bool = False,
     ) -> Answers:
-        """Teacher on the weak view, and on labelled images if a rule asks; student on these and on strong views."""
-        teacher = cast("Segmenter", self.teacher.net)
+        """The labeler on the weak view, the student on labelled images and strong views.
+
+        Where `taught` is True or the threshold rule wants it, a teacher is asked about the labelled images, too.
+        """
+        labeler = self.labeler
         shown = (labeled.images, unlabeled.weak, strong)
-        return ask(self.student, teacher, shown, perturb, self.params.norms, self.thresholds.asks_teacher)
+        asked = taught or (self.thresholds.asks_teacher and labeler is not self.student)
+        return ask(self.student, labeler, shown, perturb, self.params.norms, asked)
 
     def judge(self, said: Answers, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels:
-        """The teacher's pseudo-labels; the threshold takes note of them and of how one of the two does on labels."""
+        """Pseudo-labels of the weak view; the threshold takes note of them and of how one of the two does on labels."""
         pseudo = pseudo_labels(said.weak, unlabeled.valid)
         soft = soft_counts(said.weak, unlabeled.valid) if self.thresholds.needs_soft else None
-        logits = said.labeled if said.taught is None else said.taught
+        logits = said.taught if self.thresholds.asks_teacher and said.taught is not None else said.labeled
         self.thresholds.observe(target=labeled.labels, logits=logits, pseudo=pseudo, soft=soft)
         return pseudo
 
@@ -78,18 +92,47 @@ class Pair(nn.Module):
     ) -> StepResult:
         """Everything summed: (L_sup + w L_unsup) / 2, and what OPR adds (reading C3)."""
         sup = pixel_loss(said.labeled, labeled.labels)
-        weight = self.params.unsup_weight * ramp(clock, self.params.burn_in, self.params.ramp)
-        extra = feature_losses(self.student, said.maps, labeled.labels)
+        extra = self.extra(said, labeled)
+        loss = torch.stack([(sup + self.weight(clock) * unsup) / 2, *extra.values()]).sum()
+        return StepResult(loss, {"sup": sup, "unsup": unsup, **extra}, self.counts(pseudo))
+
+    def weight(self, clock: Clock) -> float:
+        """What the unsupervised loss weighs at this step: nothing in the burn-in, then more, then its full weight."""
+        return self.params.unsup_weight * ramp(clock, self.params.burn_in, self.params.ramp)
+
+    def extra(self, said: Answers, labeled: Labeled) -> dict[str, Tensor]:
+        """What OPR adds to the loss; nothing without it. The log looks at the same maps."""
         self._watch.see(said.maps)
-        counts = pseudo_counts(pseudo, self.thresholds.accept(pseudo), self.student.num_classes)
-        loss = torch.stack([(sup + weight * unsup) / 2, *extra.values()]).sum()
-        return StepResult(loss, {"sup": sup, "unsup": unsup, **extra}, counts)
+        return feature_losses(self.student, said.maps, labeled.labels)
+
+    def counts(self, pseudo: PseudoLabels) -> PseudoCounts:
+        """Pseudo-labels seen and kept per class, for the log."""
+        return pseudo_counts(pseudo, self.thresholds.accept(pseudo), self.student.num_classes)
+
+    def facts(self) -> Mapping[str, Tensor]:
+        """Thresholds, and how OPR is doing where there is one."""
+        return {**self.thresholds.facts(), **self._watch.facts(self.student)}
+
+
+class Pair(Pupil):
+    """A student and its EMA teacher, with one threshold rule between them.
+
+    A student that `labels_itself` has a teacher all the same: its running mean, evaluated beside it.
+    """
+
+    def __init__(
+        self, student: Segmenter, thresholds: Thresholds, params: TeachingParams, *, labels_itself: bool = False
+    ) -> None:
+        super().__init__(student, thresholds, params)
+        self.teacher = make_teacher(student)
+        self.labels_itself = labels_itself
+
+    @property
+    def labeler(self) -> Segmenter:
+        """Who makes the pseudo-labels."""
+        return self.student if self.labels_itself else cast("Segmenter", self.teacher.net)
 
     def follow(self, clock: Clock) -> None:
         """The teacher follows the student; until the burn-in ends it simply is the student."""
         age = max(0, clock.step - self.params.burn_in)
         follow(self.teacher, self.student, warm_decay(age, self.params.ema))
-
-    def facts(self) -> Mapping[str, Tensor]:
-        """Thresholds, and how OPR is doing where there is one."""
-        return {**self.thresholds.facts(), **self._watch.facts(self.student)}

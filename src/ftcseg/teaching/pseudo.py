@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ftcseg.types import PseudoCounts, PseudoLabels
+from ftcseg.views.mix import paste
 
 
 @torch.no_grad()
@@ -35,6 +36,20 @@ def mix_pseudo(pseudo: PseudoLabels, box: Tensor) -> PseudoLabels:
     )
 
 
+def paste_pseudo(pseudo: PseudoLabels, other: PseudoLabels, where: Tensor) -> PseudoLabels:
+    """Pseudo-labels with those of `other` pasted in, as `paste` does with their views; `where` is (B, H, W) bool."""
+    return PseudoLabels(
+        labels=paste(pseudo.labels, other.labels, where),
+        conf=paste(pseudo.conf, other.conf, where),
+        valid=paste(pseudo.valid, other.valid, where),
+    )
+
+
+def reordered(pseudo: PseudoLabels, order: Tensor) -> PseudoLabels:
+    """The same pseudo-labels with their images in another order, (B,) int64."""
+    return PseudoLabels(pseudo.labels[order], pseudo.conf[order], pseudo.valid[order])
+
+
 def class_counts(labels: Tensor, num_classes: int) -> Tensor:
     """How often each class id occurs, (num_classes,) int64; every label must be a class id."""
     return torch.bincount(labels.flatten(), minlength=num_classes)
@@ -46,11 +61,12 @@ def pseudo_counts(pseudo: PseudoLabels, keep: Tensor, num_classes: int) -> Pseud
     return PseudoCounts(
         seen=class_counts(pseudo.labels[pseudo.valid], num_classes),
         kept=class_counts(pseudo.labels[pseudo.valid & keep], num_classes),
-        conf=_sum_by_class(pseudo.conf * pseudo.valid, pseudo.labels, num_classes),
+        conf=sum_by_class(pseudo.conf * pseudo.valid, pseudo.labels, num_classes),
     )
 
 
-def _sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+def sum_by_class(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The values, (B, H, W) float, summed over the pixels of each class: (num_classes,)."""
     # Row by row first: one float32 sum over millions of pixels would round most of them away.
     values, labels = values.flatten(0, -2), labels.flatten(0, -2)
     return values.new_zeros(len(values), num_classes).scatter_add_(1, labels, values).sum(0)

@@ -11,6 +11,17 @@ from typing import TypeAlias
 import numpy as np
 from torch import Tensor
 
+from ftcseg.views.denoise import gaussian, lee, median
+from ftcseg.views.sonar import ellipses, sonar_strong, sonar_weak, speckle
+
 Filter: TypeAlias = Callable[[Tensor, np.random.Generator], Tensor]
 
-FILTERS: Mapping[str, Filter] = {}
+FILTERS: Mapping[str, Filter] = {
+    "sonar-weak": sonar_weak,
+    "sonar-strong": sonar_strong,
+    "speckle": speckle,
+    "ellipses": ellipses,
+    "median": median,
+    "gaussian": gaussian,
+    "lee": lee,
+}

@@ -1,11 +1,13 @@
-"""CutMix: boxes drawn per image, applied alike to pixels, labels and confidences."""
+"""Two images in one: boxes or whole classes, applied alike to pixels, labels and confidences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 
@@ -38,10 +40,54 @@ def draw_box(height: int, width: int, params: CutMixParams, rng: np.random.Gener
     return box
 
 
+def share_box(height: int, width: int, share: float, rng: np.random.Generator) -> Tensor:
+    """(H, W) bool, True inside a box of the view's own proportions that covers this share of it, anywhere inside it."""
+    rows, columns = (max(1, round(side * np.sqrt(share))) for side in (height, width))
+    top, left = int(rng.integers(0, height - rows + 1)), int(rng.integers(0, width - columns + 1))
+    box = torch.zeros(height, width, dtype=torch.bool)
+    box[top : top + rows, left : left + columns] = True
+    return box
+
+
+def object_box(region: Tensor, least: float, rng: np.random.Generator) -> Tensor | None:
+    """(H, W) bool, the box around one connected piece of the region, drawn from those of at least `least` pixels.
+
+    None where no piece is large enough. Pieces are connected by sides, not by corners.
+    """
+    pieces, _ = ndimage.label(region.cpu().numpy())
+    sizes = np.bincount(pieces.ravel())[1:]  # 0 is what lies between the pieces
+    (large,) = np.nonzero(sizes >= least)
+    if not len(large):
+        return None
+    around = ndimage.find_objects(pieces)[rng.choice(large)]
+    box = torch.zeros(region.shape, dtype=torch.bool)
+    box[around] = True
+    return box
+
+
+def class_region(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    """The pixels of these classes, bool of the labels' shape."""
+    return torch.isin(labels, labels.new_tensor(list(classes)))
+
+
+def half_of_the_classes(labels: Tensor, valid: Tensor, rng: np.random.Generator) -> Tensor:
+    """(B, H, W) bool, in each image the valid pixels of half of its classes, rounded down (ClassMix, Olsson 2021)."""
+    regions = []
+    for image, known in zip(labels, valid, strict=True):
+        present = image[known].unique().tolist()
+        chosen = rng.permutation(present)[: len(present) // 2].tolist()
+        regions.append(class_region(image, chosen) & known)
+    return torch.stack(regions)
+
+
+def paste(values: Tensor, other: Tensor, where: Tensor) -> Tensor:
+    """The values with those of `other` pasted in; (B, H, W) maps and (B, C, H, W) images with a (B, H, W) region."""
+    return torch.where(where if values.dim() == where.dim() else where[:, None], other, values)
+
+
 def paste_partner(values: Tensor, boxes: Tensor) -> Tensor:
     """Each item with the box of its partner pasted in; the partner is the same place in the reversed batch.
 
     Works on (B, H, W) maps and on (B, C, H, W) images with (B, H, W) boxes. A batch of one is its own partner.
     """
-    inside = boxes if values.dim() == boxes.dim() else boxes[:, None]
-    return torch.where(inside, values.flip(0), values)
+    return paste(values, values.flip(0), boxes)

@@ -29,6 +29,11 @@ class Head(nn.Module):
 
     def forward(self, features: list[Tensor]) -> Tensor:
         """Logits (B, num_classes, h, w) at the head's own resolution."""
+        logits: Tensor = self.classifier(self.embedding(features))
+        return logits
+
+    def embedding(self, features: list[Tensor]) -> Tensor:
+        """What the classifier reads, (B, width, h, w) at the head's own resolution."""
         raise NotImplementedError
 
     def classify(self, vectors: Tensor) -> Tensor:

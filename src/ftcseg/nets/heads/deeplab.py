@@ -53,9 +53,9 @@ class DeepLabHead(Head):
         )
         self.classifier = nn.Conv2d(wide or features, num_classes, 1)
 
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Logits at the shallowest map's size."""
+    def embedding(self, features: list[Tensor]) -> Tensor:
+        """At the shallowest map's size."""
         shallow, deep = features[0], features[-1]
         wide = resize(self.aspp(deep), shallow.shape[-2:])
-        logits: Tensor = self.classifier(self.fuse(torch.cat([wide, self.low(shallow)], dim=1)))
-        return logits
+        fused: Tensor = self.fuse(torch.cat([wide, self.low(shallow)], dim=1))
+        return fused

@@ -65,8 +65,8 @@ class DPTHead(Head):
         self.hidden = nn.Sequential(nn.Conv2d(features, wide or features, 3, padding=1), nn.ReLU())
         self.classifier = nn.Conv2d(wide or features, num_classes, 1)
 
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Logits at eight times the maps' size (296 for a 518 crop)."""
+    def embedding(self, features: list[Tensor]) -> Tensor:
+        """At eight times the maps' size (296 for a 518 crop)."""
         maps = [resized(project(x)) for x, project, resized in zip(features, self.project, self.pyramid, strict=True)]
-        logits: Tensor = self.classifier(self.hidden(self.fusion(maps)))
-        return logits
+        hidden: Tensor = self.hidden(self.fusion(maps))
+        return hidden

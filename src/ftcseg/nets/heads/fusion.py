@@ -86,8 +86,8 @@ class FusionHead(Head):
         self.hidden = nn.Sequential(nn.Conv2d(features, wide or features, 3, padding=1), nn.ReLU())
         self.classifier = nn.Conv2d(wide or features, num_classes, 1)
 
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Logits at half the image's size (twice the shallowest stage's)."""
+    def embedding(self, features: list[Tensor]) -> Tensor:
+        """At half the image's size (twice the shallowest stage's)."""
         maps = [project(x) for project, x in zip(self.project, features, strict=True)]
-        logits: Tensor = self.classifier(self.hidden(self.fusion(maps)))
-        return logits
+        hidden: Tensor = self.hidden(self.fusion(maps))
+        return hidden

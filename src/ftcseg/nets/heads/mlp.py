@@ -29,11 +29,11 @@ class MLPHead(Head):
         self.dropout = nn.Dropout2d(DROPOUT)
         self.classifier = nn.Conv2d(wide or features, num_classes, 1)
 
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Logits at the shallowest map's size."""
+    def embedding(self, features: list[Tensor]) -> Tensor:
+        """At the shallowest map's size."""
         size = features[0].shape[-2:]
         maps = [embed(x) for embed, x in zip(self.embed, features, strict=True)]
         # SegFormer enlarges without aligned corners; the other heads align them.
         maps = [F.interpolate(x, size=size, mode="bilinear", align_corners=False) for x in maps]
-        logits: Tensor = self.classifier(self.dropout(self.mix(torch.cat(maps, dim=1))))
-        return logits
+        mixed: Tensor = self.dropout(self.mix(torch.cat(maps, dim=1)))
+        return mixed

@@ -1,0 +1,70 @@
+"""Every method on the same split, encoder, views and steps, beside labels alone."""
+
+from __future__ import annotations
+
+from ftcseg.methods import METHODS
+from ftcseg.studies.plan import Ask, Cell, grid
+from ftcseg.studies.results import Result
+from ftcseg.studies.statistics import Summary, summary
+from ftcseg.studies.tables import Answer, Table, leaders, spoken
+
+BASELINE = "supervised"
+DEFAULTS = Ask(settings=("data.short_side=96", "evaluation.every=0", "evaluation.audit_images=40"))
+UNRUN = ("semivl",)  # needs CLIP weights, which no package carries
+
+
+def plan(ask: Ask) -> list[Cell]:
+    """One run per method, label amount and seed."""
+    rows = {name: (name, ()) for name in METHODS if name not in UNRUN or name in ask.only}
+    return grid(ask, rows)
+
+
+def read(ask: Ask, results: list[Result]) -> Answer:
+    """One table per label amount, methods by their mean IoU."""
+    tables = tuple(_table(labels, [r for r in results if r.cell.labels == labels]) for labels in ask.labels)
+    return Answer(tuple(_finding(results, labels) for labels in ask.labels), tables)
+
+
+def _table(labels: str, results: list[Result]) -> Table:
+    rows = list(dict.fromkeys(r.cell.row for r in results))
+    columns = {row: _numbers([r for r in results if r.cell.row == row]) for row in rows}
+    rows.sort(key=lambda row: -(columns[row][0].mean if columns[row][0] else 0.0))
+    values = [[found.mean if found else None for found in (columns[row][i] for row in rows)] for i in range(5)]
+    best, second = leaders(values)
+    minutes = {row: sum(r.seconds for r in results if r.cell.row == row) / 60 for row in rows}
+    count = {row: sum(r.cell.row == row for r in results) for row in rows}
+    return Table(
+        f"{labels} of the labels",
+        ("method", "mIoU, last", "mIoU, best", "head", "middle", "tail", "minutes a run"),
+        tuple((row, *map(spoken, columns[row]), f"{minutes[row] / count[row]:.1f}") for row in rows),
+        best,
+        second,
+    )
+
+
+def _numbers(results: list[Result]) -> list[Summary | None]:
+    groups = ([r.group(name) for r in results] for name in ("head", "middle", "tail"))
+    return [
+        summary([r.miou() for r in results]),
+        summary([r.miou("best") for r in results]),
+        *(
+            summary([v for v in values if v is not None]) if any(v is not None for v in values) else None
+            for values in groups
+        ),
+    ]
+
+
+def _finding(results: list[Result], labels: str) -> str:
+    means = {
+        row: summary([r.miou() for r in results if r.cell.row == row and r.cell.labels == labels]).mean * 100
+        for row in dict.fromkeys(r.cell.row for r in results if r.cell.labels == labels)
+    }
+    if BASELINE not in means or len(means) < 2:
+        return f"With {labels} of the labels {len(means)} methods were run."
+    base = means.pop(BASELINE)
+    better = [row for row in means if means[row] > base]
+    first = max(means, key=lambda row: means[row])
+    return (
+        f"With {labels} of the labels, {len(better)} of {len(means)} methods end above labels alone ({base:.1f} mIoU); "
+        f"the highest is {first} with {means[first]:.1f}."
+    )
