@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -36,12 +35,3 @@ def join_ranks(tensor: Tensor) -> Tensor:
 
 def _are_several() -> bool:
     return dist.is_available() and dist.is_initialized()
-
-
-def stack_over_ranks(tensor: Tensor) -> Tensor:
-    """Every process's tensor, (processes, *shape), by rank; alone, the tensor in a stack of one. Rules as above."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return tensor[None]
-    everybody = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, tensor.contiguous())
-    return torch.stack(everybody)

@@ -84,6 +84,7 @@ def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: 
         pixels=pixels,
         steps=config.steps,
         seed=config.seed,
+        view=(network.spec.in_channels, *_crop(config, network.spec)) if config.data.crop else None,
     )
     entry = find_method(config.method)
     return entry.build(kit, TypeAdapter(entry.params).validate_python(config.params))
@@ -143,9 +144,7 @@ def _labeled_maps(network: Network, labeled: Dataset) -> Iterator[tuple[list[Ten
 
 def view_params(config: RunConfig, spec: ModelSpec) -> ViewParams:
     """How training views are made; crops fit the encoder."""
-    assert config.data.crop is not None, "resolve() chooses one"
-    height, width = (nearest_multiple(side, spec.multiple) for side in config.data.crop)
-    geometry = GeometryParams((height, width), config.data.short_side, config.data.scale, config.data.flip)
+    geometry = GeometryParams(_crop(config, spec), config.data.short_side, config.data.scale, config.data.flip)
     return ViewParams(
         geometry,
         config.photometric,
@@ -156,3 +155,9 @@ def view_params(config: RunConfig, spec: ModelSpec) -> ViewParams:
         spec.std,
         spec.in_channels,
     )
+
+
+def _crop(config: RunConfig, spec: ModelSpec) -> tuple[int, int]:
+    assert config.data.crop is not None, "resolve() chooses one"
+    height, width = (nearest_multiple(side, spec.multiple) for side in config.data.crop)
+    return height, width

@@ -9,6 +9,7 @@ from typing import Any
 
 from ftcseg.errors import UsageError, unknown_name
 from ftcseg.methods.base import Method
+from ftcseg.methods.crest import CReST, CReSTParams
 from ftcseg.methods.fixmatch import FixMatch
 from ftcseg.methods.ftc import FTCParams, FTCSeg
 from ftcseg.methods.kit import Kit
@@ -69,6 +70,22 @@ METHODS: Mapping[str, Entry] = {
         "M2 with orthogonal prototypes (OPR) and class thresholds (ATC)",
         lambda kit, params: FTCSeg(kit.pair(), params, kit.seed),
         FTCParams,
+    ),
+    "crest": Entry(
+        "CReST",
+        "Wei et al.",
+        2021,
+        "FixMatch in generations: each learns what the last was surest of, rare classes first",
+        lambda kit, params: CReST(kit, params, align=False),
+        CReSTParams,
+    ),
+    "crest-plus": Entry(
+        "CReST+",
+        "Wei et al.",
+        2021,
+        "CReST whose pseudo-labels are held to the class shares of the labels",
+        lambda kit, params: CReST(kit, params, align=True),
+        CReSTParams,
     ),
 }
 

@@ -37,6 +37,14 @@ class Method(nn.Module):
         """Let teachers follow the student; `clock` still shows the step that was just taken."""
         self.pair.follow(clock)
 
+    def pace(self, clock: Clock) -> Clock:
+        """The clock that the learning rate goes by.
+
+        A method that begins anew within a run returns the clock of its present round. Where that stands at 0 after an
+        update, the optimiser forgets what it remembers of the weights before.
+        """
+        return clock
+
     def teachers(self) -> list[nn.Module]:
         """Networks that are not trained by gradient."""
         return [self.pair.teacher]

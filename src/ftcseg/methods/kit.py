@@ -30,6 +30,8 @@ class Kit:
     steps: int
     """Length of the run."""
     seed: int
+    view: tuple[int, int, int] | None = None
+    """(channels, height, width) of training views, for methods that store some; None where nobody said."""
 
     def pair(self, *, labels_itself: bool = False) -> Pair:
         """The student with an EMA teacher and the run's threshold rule."""

@@ -10,6 +10,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
+def as_evaluated(module: nn.Module) -> Iterator[None]:
+    """Inside, the network answers as in evaluation: running statistics, no dropout. Then it is as it was."""
+    before = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+@contextmanager
 def still_statistics(module: nn.Module) -> Iterator[None]:
     """Inside, batch normalisation uses the batch but remembers nothing of it.
 

@@ -43,15 +43,9 @@ def _table(labels: str, results: list[Result]) -> Table:
 
 
 def _numbers(results: list[Result]) -> list[Summary | None]:
-    groups = ([r.group(name) for r in results] for name in ("head", "middle", "tail"))
-    return [
-        summary([r.miou() for r in results]),
-        summary([r.miou("best") for r in results]),
-        *(
-            summary([v for v in values if v is not None]) if any(v is not None for v in values) else None
-            for values in groups
-        ),
-    ]
+    columns = [[r.miou() for r in results], [r.miou("best") for r in results]]
+    columns += [[v for r in results if (v := r.group(name)) is not None] for name in ("head", "middle", "tail")]
+    return [summary(values) if values else None for values in columns]
 
 
 def _finding(results: list[Result], labels: str) -> str:

@@ -50,9 +50,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     if count < 2 or len(set(gaps)) == 1:
         return Paired(count, difference, None, "one seed allows no test" if count < 2 else "the gaps are all equal")
     p = float(stats.ttest_1samp(gaps, 0.0).pvalue)
-    return Paired(
-        count, difference, p, "" if count > ENOUGH else f"{count} seeds: this test can hardly fail to mislead"
-    )
+    return Paired(count, difference, p, "" if count > ENOUGH else f"with {count} seeds a test says little")
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -64,7 +64,7 @@ def ask(
     labeled, weak, strong = shown
     size = labeled.shape[-2:]
     views = torch.cat(list(strong))
-    frozen = not any(p.requires_grad for p in student.encoder.parameters())
+    frozen = _is_frozen(student)
     if frozen:
         maps = student.features(torch.cat([labeled, views, weak]))
         maps, weak_maps = _cut(maps, len(maps[0]) - len(weak))
@@ -85,6 +85,46 @@ def ask(
     read, logits = _decoded(student, labeled_maps, size)
     embedded = Embedded(read, list(strong_read.chunk(len(strong))), weak_read, taught_read)
     return Answers(logits, list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps, taught, embedded)
+
+
+def ask_student(
+    student: Segmenter, labeled: Tensor, strong: Sequence[Tensor], weak: Tensor, norms: Norms = "joint"
+) -> Answers:
+    """The student reads the labelled images and the strong views, which were made of what a teacher had said: `weak`."""
+    size, views = labeled.shape[-2:], torch.cat(list(strong))
+    labeled_maps, strong_maps = _features(student, labeled, views, norms)
+    with still_statistics(student) if norms == "labeled" else nullcontext():
+        strong_logits = student.decode(strong_maps, size)
+    return Answers(student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong))), weak, labeled_maps)
+
+
+def ask_alone(
+    student: Segmenter, shown: tuple[Tensor, Tensor, Sequence[Tensor]], perturb: Perturb, norms: Norms = "joint"
+) -> tuple[Answers, Tensor]:
+    """One network in every role, `shown` as in `ask`; and its logits for weak views whose features are perturbed.
+
+    The weak views go with the labelled ones and the strong ones on their own, as in UniMatch V1; a frozen encoder sees
+    everything at once. The weak views are labelled in train mode, from the same features that are then perturbed.
+    """
+    labeled, weak, strong = shown
+    size, views, frozen = labeled.shape[-2:], torch.cat(list(strong)), _is_frozen(student)
+    if frozen or norms == "labeled":
+        labeled_maps, rest = _features(student, labeled, torch.cat([weak, views]), "joint" if frozen else norms)
+        weak_maps, strong_maps = _cut(rest, len(weak))
+    else:
+        labeled_maps, weak_maps = _features(student, labeled, weak, norms)
+        strong_maps = student.features(views)
+    with still_statistics(student) if norms == "labeled" else nullcontext():
+        with torch.no_grad():
+            weak_logits = student.decode(weak_maps, size)
+        disturbed = student.decode(weak_maps, size, perturb)
+        strong_logits = student.decode(strong_maps, size)
+    logits = student.decode(labeled_maps, size)
+    return Answers(logits, list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps), disturbed
+
+
+def _is_frozen(student: Segmenter) -> bool:
+    return not any(p.requires_grad for p in student.encoder.parameters())
 
 
 def _features(student: Segmenter, labeled: Tensor, views: Tensor, norms: Norms) -> tuple[list[Tensor], list[Tensor]]:

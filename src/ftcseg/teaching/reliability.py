@@ -36,30 +36,28 @@ class Trust:
 
 @torch.no_grad()
 def read(net: Segmenter, views: Sequence[Tensor]) -> list[Tensor]:
-    """Class probabilities of each view, (B, C, H, W), all asked at once."""
-    said: Tensor = net(torch.cat(list(views))).float().softmax(1)
-    return list(said.chunk(len(views)))
+    """The logits of each view, (B, C, H, W), all asked at once."""
+    logits: Tensor = net(torch.cat(list(views)))
+    return list(logits.chunk(len(views)))
 
 
 def read_mirrored_and_resized(net: Segmenter, images: Tensor, factor: float) -> list[Tensor]:
-    """Class probabilities of the images, of their mirror and at `factor` times their size, all laid back in place."""
+    """The logits of the images, of their mirror and at `factor` times their size, all laid back in place."""
     size = images.shape[-2:]
     whole, mirrored = read(net, [images, images.flip(-1)])
-    other = [max(1, round(side * factor)) for side in size]
-    (resized,) = read(net, [resize(images, other)])
+    (resized,) = read(net, [resize(images, [max(1, round(side * factor)) for side in size])])
     return [whole, mirrored.flip(-1), resize(resized, size)]
 
 
+@torch.no_grad()
 def reliability(general: Sequence[Tensor], sonar: Sequence[Tensor], valid: Tensor, trust: Trust) -> Tensor:
     """How far to trust each pixel, (B, H, W) from 0 to 1, and 0 below the least.
 
-    Each sequence holds one teacher's probabilities of the image first, then of its other views.
+    Each sequence holds one teacher's logits of the image first, then of its other views.
     """
-    first, *others = [cell_means(said, valid, trust.cell) for said in general]
-    second, *more = [cell_means(said, valid, trust.cell) for said in sonar]
-    steady = [torch.stack([F.cosine_similarity(a, b, dim=1) for b in views]).mean(0) for a, views in
-              ((first, others), (second, more))]
-    trusted = trust.own * (steady[0] + steady[1]) + trust.both * F.cosine_similarity(first, second, dim=1)
+    first, steady_first = _opinion(general, valid, trust.cell)
+    second, steady_second = _opinion(sonar, valid, trust.cell)
+    trusted = trust.own * (steady_first + steady_second) + trust.both * F.cosine_similarity(first, second, dim=1)
     trusted = trusted.masked_fill(trusted < trust.least, 0.0)
     return spread(trusted, trust.cell)[..., : valid.shape[-2], : valid.shape[-1]]
 
@@ -77,3 +75,9 @@ def cell_means(probs: Tensor, valid: Tensor, cell: int) -> Tensor:
 def spread(cells: Tensor, cell: int) -> Tensor:
     """Each cell's value at all of its pixels: (B, h, w) to (B, h * cell, w * cell)."""
     return cells.repeat_interleave(cell, -2).repeat_interleave(cell, -1)
+
+
+def _opinion(said: Sequence[Tensor], valid: Tensor, cell: int) -> tuple[Tensor, Tensor]:
+    """What a teacher thinks of each cell, (B, C, h, w), and how well its other views agree with that, (B, h, w)."""
+    first, *others = (cell_means(logits.float().softmax(1), valid, cell) for logits in said)
+    return first, torch.stack([F.cosine_similarity(first, other, dim=1) for other in others]).mean(0)

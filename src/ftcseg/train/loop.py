@@ -45,12 +45,15 @@ def run(  # noqa: PLR0913, the loop's whole world, each thing by its name
             result = learn(method, feed.at(clock), optim, clock)
             norm = optim.collect()  # gradients agreed over processes, unscaled
             guard.check_step(result, norm)  # loss, gradient, statistics: still time to skip
-            optim.step(clock)  # clip, update, schedule
+            pace = method.pace(clock)
+            optim.step(pace)  # clip, update, schedule
             guard.check_student()  # before a teacher can swallow a bad weight
             method.after_update(clock)  # teachers follow, queues turn
             guard.check_rest()
-            rates = optim.rates(clock)
+            rates = optim.rates(pace)
             clock = clock.tick()
+            if method.pace(clock).step == 0:
+                optim.forget()  # a student that begins anew has no past
             emit(StepDone(clock, result, norm, rates, len(feed.ids), feed.unreadable))
             if keeper.is_due(clock):
                 keeper.save(clock)

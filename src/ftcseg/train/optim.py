@@ -107,6 +107,10 @@ class Optim:
         self._optimizer.step()
         self.drop()
 
+    def forget(self) -> None:
+        """Lose all memory of past gradients, as at the start of a run: the weights they moved are gone."""
+        self._optimizer.state.clear()
+
     def drop(self) -> bool:
         """Forget the gradients; True where float16 overflowed and has room to scale down, which is nobody's fault."""
         self._optimizer.zero_grad(set_to_none=True)

@@ -40,6 +40,28 @@ def draw_box(height: int, width: int, params: CutMixParams, rng: np.random.Gener
     return box
 
 
+XOR_BOXES = 3
+"""Boxes of one mask (CPS)."""
+XOR_AREA = (0.25, 0.5)
+"""Share of the view that a box would cover alone; divided among the boxes, which may overlap (CPS)."""
+
+
+def draw_xor_boxes(height: int, width: int, rng: np.random.Generator) -> Tensor:
+    """(H, W) bool, the mask of CPS: three boxes, and where two of them overlap it is off again.
+
+    Each draws an area and a shape, its height log-uniform between the area and 1 of the view, its width what is left.
+    """
+    mask = torch.zeros(height, width, dtype=torch.bool)
+    for _ in range(XOR_BOXES):
+        area = rng.uniform(*XOR_AREA)
+        tall = area ** rng.random()
+        shrink = (1 / XOR_BOXES) ** 0.5
+        rows, columns = round(height * tall * shrink), round(width * area / tall * shrink)
+        top, left = round((height - rows) * rng.random()), round((width - columns) * rng.random())
+        mask[top : top + rows, left : left + columns] ^= True
+    return mask
+
+
 def share_box(height: int, width: int, share: float, rng: np.random.Generator) -> Tensor:
     """(H, W) bool, True inside a box of the view's own proportions that covers this share of it, anywhere inside it."""
     rows, columns = (max(1, round(side * np.sqrt(share))) for side in (height, width))
