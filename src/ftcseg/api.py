@@ -420,12 +420,13 @@ def predict(
     Example: `ftcseg.predict("runs/harbour", "mission7/", "mission7-masks", what=["masks"]).made`
     """
     from ftcseg import inference
+    from ftcseg.evaluate.files import WHAT
 
     return inference.predict(
         Path(source),
         images,
         out,
-        what=inference.WHAT if what is None else what,
+        what=WHAT if what is None else what,
         every=every,
         window=window,
         flips=flips,

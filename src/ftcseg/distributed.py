@@ -27,7 +27,8 @@ def join_ranks(tensor: Tensor) -> Tensor:
     """
     if not _are_several():
         return tensor
-    sent = (tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor).contiguous()  # not every backend sends bool
+    # Not every backend sends bool.
+    sent = (tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor).contiguous()
     pieces = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
     dist.all_gather(pieces, sent)
     return torch.cat(pieces).to(tensor.dtype)

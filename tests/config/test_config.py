@@ -304,7 +304,7 @@ def test_a_short_run_remembers_a_share_of_itself() -> None:
     assert config.atc.momentum == pytest.approx(0.99)
     assert config.teaching.ema == pytest.approx(0.98)
     assert "8784 steps instead of the paper's 87840" in draft.why["atc.momentum"]
-    assert (config.teaching.burn_in, config.teaching.ramp) == (2635, 878)  # three tenths and a tenth
+    assert (config.teaching.burn_in, config.teaching.ramp) == (4392, 878)  # half and a tenth
     assert (config.evaluation.every, config.save_every, config.log_every) == (1756, 439, 87)
     assert draft.why["teaching.burn_in"].startswith("a short run")
 

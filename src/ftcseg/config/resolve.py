@@ -11,7 +11,7 @@ from ftcseg.types import Part
 
 SHORT_RUN = 20_000
 """Runs below this many steps get a burn-in and a ramp: a teacher of few steps calls rare objects background."""
-BURN_IN_SHARE = 0.3
+BURN_IN_SHARE = 0.5
 RAMP_SHARE = 0.1
 EVALUATIONS = 5
 SAVES = 20
@@ -52,7 +52,7 @@ def resolve(draft: Draft, facts: Facts) -> RunConfig:
         choose(f"{rule}.momentum", scaled_momentum(told.momentum, steps), share)
     choose("teaching.ema", scaled_momentum(config.teaching.ema, steps, shortest=SHORTEST_TEACHER), share)
     if steps < SHORT_RUN and config.method != "supervised":
-        choose("teaching.burn_in", round(BURN_IN_SHARE * steps), "a short run: labels first, for three tenths of it")
+        choose("teaching.burn_in", round(BURN_IN_SHARE * steps), "a short run: labels first, for half of it")
         choose("teaching.ramp", round(RAMP_SHARE * steps), "a short run: pseudo-labels fade in over a tenth of it")
     choose("opr.foreground", list(facts.foreground), "the classes that are not background")
     choose("evaluation.every", max(1, steps // EVALUATIONS), "a fifth of the run")

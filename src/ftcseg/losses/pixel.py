@@ -85,6 +85,12 @@ def weight_map_loss(
     return total / _at_least_one((pseudo.valid if normaliser == "valid" else weights > 0).sum())
 
 
+def kept_share(keep: Tensor, valid: Tensor, *, of_each: bool) -> Tensor:
+    """The share of valid pixels that are kept: of each image, (B, 1, 1), or of the batch, (1, 1, 1). 0 of none is 0."""
+    dims = (1, 2) if of_each else (0, 1, 2)
+    return (keep & valid).sum(dims, keepdim=True) / _at_least_one(valid.sum(dims, keepdim=True))
+
+
 def _summed(logits: Tensor, target: Tensor, class_weights: Tensor | None = None) -> Tensor:
     return F.cross_entropy(logits, target, weight=class_weights, ignore_index=IGNORE, reduction="sum")
 

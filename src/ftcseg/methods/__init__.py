@@ -8,12 +8,22 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ftcseg.errors import UsageError, unknown_name
+from ftcseg.methods.ael import AEL, AELParams
 from ftcseg.methods.base import Method
+from ftcseg.methods.cps import CPS, CPSParams
 from ftcseg.methods.crest import CReST, CReSTParams
-from ftcseg.methods.fixmatch import FixMatch
+from ftcseg.methods.ctfs import CTFS, CTFSParams
+from ftcseg.methods.daso import DASO, DASOParams
+from ftcseg.methods.dual_teacher import DualTeacher, DualTeacherParams
+from ftcseg.methods.fixmatch import FixMatch, FixMatchParams
+from ftcseg.methods.flexmatch import FlexMatch, FlexMatchStepParams
+from ftcseg.methods.freematch import FreeMatch, FreeMatchStepParams
 from ftcseg.methods.ftc import FTCParams, FTCSeg
 from ftcseg.methods.kit import Kit
+from ftcseg.methods.mean_teacher import MeanTeacher, MeanTeacherParams
+from ftcseg.methods.noise_consistency import NoiseConsistency, NoiseConsistencyParams
 from ftcseg.methods.supervised import Supervised
+from ftcseg.methods.unimatch_v1 import UniMatchV1, UniMatchV1Params
 from ftcseg.methods.unimatch_v2 import UniMatchV2, UniMatchV2Params
 
 GROUP = "ftcseg.methods"
@@ -48,12 +58,57 @@ METHODS: Mapping[str, Entry] = {
         "cross-entropy on the labelled images; the line to beat",
         lambda kit, _: Supervised(kit.pair()),
     ),
+    "mean-teacher": Entry(
+        "Mean Teacher",
+        "Tarvainen and Valpola",
+        2017,
+        "the student is drawn to the teacher's probabilities of the same picture",
+        lambda kit, params: MeanTeacher(kit.pair(), params),
+        MeanTeacherParams,
+        {"tau": 0.0, "teaching": {"ema": 0.99}},
+    ),
     "fixmatch": Entry(
         "FixMatch",
         "Sohn et al.",
         2020,
         "one strong view, an EMA teacher, a fixed threshold",
-        lambda kit, _: FixMatch(kit.pair()),
+        lambda kit, params: FixMatch(kit.pair(labels_itself=not params.ema_teacher)),
+        FixMatchParams,
+    ),
+    "cps": Entry(
+        "Cross Pseudo Supervision",
+        "Chen et al.",
+        2021,
+        "two networks, each learning the other's labels on mixed images",
+        lambda kit, params: CPS(kit.pupil(), kit.another_pupil(1), params, kit.seed),
+        CPSParams,
+        {"tau": 0.0},
+    ),
+    "flexmatch": Entry(
+        "FlexMatch",
+        "Zhang et al.",
+        2021,
+        "FixMatch with lower thresholds for classes that are learnt less",
+        lambda kit, params: FlexMatch(kit.pair(labels_itself=not params.ema_teacher)),
+        FlexMatchStepParams,
+        {"thresholds": "flexmatch"},
+    ),
+    "freematch": Entry(
+        "FreeMatch",
+        "Wang et al.",
+        2023,
+        "FixMatch with thresholds that follow the teacher's own confidence, and a fairness term",
+        lambda kit, params: FreeMatch(kit.pair(labels_itself=not params.ema_teacher), params),
+        FreeMatchStepParams,
+        {"thresholds": "freematch"},
+    ),
+    "unimatch-v1": Entry(
+        "UniMatch V1",
+        "Yang et al.",
+        2023,
+        "two strong views and perturbed features, taught by the network itself",
+        lambda kit, params: UniMatchV1(kit.pupil(), params, kit.seed),
+        UniMatchV1Params,
     ),
     "unimatch-v2": Entry(
         "UniMatch V2",
@@ -86,6 +141,49 @@ METHODS: Mapping[str, Entry] = {
         "CReST whose pseudo-labels are held to the class shares of the labels",
         lambda kit, params: CReST(kit, params, align=True),
         CReSTParams,
+    ),
+    "daso": Entry(
+        "DASO",
+        "Oh et al.",
+        2022,
+        "FixMatch whose pseudo-labels blend the classifier with likeness to class means, for long tails",
+        DASO,
+        DASOParams,
+    ),
+    "ael": Entry(
+        "AEL",
+        "Hu et al.",
+        2021,
+        "a mean teacher that shows, pastes and weighs what the student knows least",
+        AEL,
+        AELParams,
+        {"tau": 0.7, "teaching": {"ema": 0.99}},
+    ),
+    "dual-teacher": Entry(
+        "Dual Teacher",
+        "Na et al.",
+        2023,
+        "two short-lived teachers in turn, one with CutMix, one with ClassMix",
+        lambda kit, params: DualTeacher(kit.pair(), params, kit.seed),
+        DualTeacherParams,
+        {"teaching": {"ema": 0.99}},
+    ),
+    "ctfs": Entry(
+        "CTFS",
+        "Guo et al.",
+        2026,
+        "a general and a sonar teacher in turn; pixels weigh by how steady both are",
+        CTFS,
+        CTFSParams,
+        {"tau": 0.0},
+    ),
+    "noise-consistency": Entry(
+        "Noise-robust consistency",
+        "Zhang et al.",
+        2025,
+        "the teacher votes over denoised views; disagreement weighs less",
+        lambda kit, params: NoiseConsistency(kit.pair(), params),
+        NoiseConsistencyParams,
     ),
 }
 

@@ -58,8 +58,8 @@ def ask(
 
     `shown` is (labelled images, weak views, strong views). A frozen encoder is the same for student and teacher, so
     everything goes through it once. `perturb` touches the strong views only. `teacher_on_labels` asks the teacher about
-    the labelled images, too. A student that is its own teacher labels as it learns, in train mode; what it labels leaves
-    no trace in its statistics.
+    the labelled images, too. A student that is its own teacher labels as it learns, in train mode; what it labels
+    leaves no trace in its statistics.
     """
     labeled, weak, strong = shown
     size = labeled.shape[-2:]
@@ -90,7 +90,7 @@ def ask(
 def ask_student(
     student: Segmenter, labeled: Tensor, strong: Sequence[Tensor], weak: Tensor, norms: Norms = "joint"
 ) -> Answers:
-    """The student reads the labelled images and the strong views, which were made of what a teacher had said: `weak`."""
+    """The student reads the labelled images, and strong views that were made of what a teacher had said: `weak`."""
     size, views = labeled.shape[-2:], torch.cat(list(strong))
     labeled_maps, strong_maps = _features(student, labeled, views, norms)
     with still_statistics(student) if norms == "labeled" else nullcontext():

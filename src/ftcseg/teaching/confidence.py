@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import torch
@@ -36,15 +37,22 @@ class ConfidenceBank(nn.Module):
         now = torch.where(pixels > 0, given / pixels.clamp(min=1), absent)
         self.level.lerp_(now, 1 - self.momentum)
 
-    def chances(self, classes: Tensor | None = None, power: float = 1.0) -> Tensor:
-        """How often each of these classes should be drawn, the less known the more: softmax((1 - level) ** power)."""
-        lacking = self._lacking() if classes is None else self._lacking()[classes]
-        return lacking.pow(power).softmax(0)
+    def chances(self, classes: Sequence[int] | None = None, power: float = 1.0) -> list[float]:
+        """How often each of these classes, or each of all, is drawn: softmax((1 - level) ** power)."""
+        lacking = self._lacking() if classes is None else self._lacking()[list(classes)]
+        chosen: list[float] = lacking.pow(power).double().softmax(0).tolist()
+        return chosen
 
     def keep_rates(self) -> Tensor:
         """The share of a class's pixels to learn from: all of the least known class, fewer the better it is known."""
         lacking = self._lacking()
-        return torch.where(lacking.max() > 0, lacking / lacking.max().clamp(min=1e-6), 1.0)
+        return torch.where(lacking.max() > 0, lacking / lacking.max().clamp(min=torch.finfo(lacking.dtype).tiny), 1.0)
+
+    def draw_pixels(self, logits: Tensor, seed: int) -> Tensor:
+        """(B, H, W) bool, True with the keep rate of the class that the student takes a pixel for."""
+        rates = self.keep_rates()[logits.detach().max(1).indices]
+        # Drawn on the CPU, so that every device draws the same.
+        return torch.rand(rates.shape, generator=torch.Generator().manual_seed(seed)).to(rates) < rates
 
     def _lacking(self) -> Tensor:
         return (1 - self.level).clamp(min=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -9,6 +12,14 @@ from torch import Tensor, nn
 from ftcseg.distributed import join_ranks
 from ftcseg.teaching.pseudo import class_counts
 from ftcseg.types import PseudoLabels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partners:
+    """Views to cut from, one for each image of a batch."""
+
+    images: Tensor  # (B, C, H, W)
+    valid: Tensor  # (B, H, W) bool
 
 
 class ImageMemory(nn.Module):
@@ -38,13 +49,20 @@ class ImageMemory(nn.Module):
         self.images[place], self.valid[place], self.present[place] = images.to(self.images), valid, present
         self.stored += len(images)
 
-    def draw(self, wanted: int, rng: np.random.Generator) -> int | None:
-        """The slot of a random view that shows this class, of any view where none does, None while it is empty."""
+    def find(self, wanted: Sequence[int], otherwise: Partners, rng: np.random.Generator) -> Partners:
+        """For each image a random view that shows the class wanted for it, or any view where none does.
+
+        While nothing is remembered yet, `otherwise`.
+        """
         filled = min(int(self.stored), len(self.images))
         if filled == 0:
-            return None
-        (shows,) = np.nonzero(self.present[:filled, wanted].cpu().numpy())
-        return int(rng.choice(shows)) if len(shows) else int(rng.integers(filled))
+            return otherwise
+        present = self.present[:filled].cpu().numpy()
+        slots = []
+        for class_id in wanted:
+            (shows,) = np.nonzero(present[:, class_id])
+            slots.append(int(rng.choice(shows)) if len(shows) else int(rng.integers(filled)))
+        return Partners(self.images[slots], self.valid[slots])
 
 
 def classes_present(pseudo: PseudoLabels, num_classes: int, least: float) -> Tensor:

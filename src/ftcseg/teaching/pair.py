@@ -1,4 +1,4 @@
-"""A student with its threshold rule, alone or with an EMA teacher: what the methods of the field are arranged around."""
+"""A student with its threshold rule, alone or with an EMA teacher: what most methods are arranged around."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Pupil(nn.Module):
     ) -> StepResult:
         """Everything summed: (L_sup + w L_unsup) / 2, and what OPR adds (reading C3)."""
         sup = pixel_loss(said.labeled, labeled.labels)
-        extra = self.extra(said, labeled)
+        extra = self.opr_losses(said, labeled)
         loss = torch.stack([(sup + self.weight(clock) * unsup) / 2, *extra.values()]).sum()
         return StepResult(loss, {"sup": sup, "unsup": unsup, **extra}, self.counts(pseudo))
 
@@ -100,7 +100,7 @@ class Pupil(nn.Module):
         """What the unsupervised loss weighs at this step: nothing in the burn-in, then more, then its full weight."""
         return self.params.unsup_weight * ramp(clock, self.params.burn_in, self.params.ramp)
 
-    def extra(self, said: Answers, labeled: Labeled) -> dict[str, Tensor]:
+    def opr_losses(self, said: Answers, labeled: Labeled) -> dict[str, Tensor]:
         """What OPR adds to the loss; nothing without it. The log looks at the same maps."""
         self._watch.see(said.maps)
         return feature_losses(self.student, said.maps, labeled.labels)

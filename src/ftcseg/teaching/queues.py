@@ -9,11 +9,14 @@ seen has no mean; q is then about the other classes only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ftcseg.distributed import join_ranks
+from ftcseg.nets.heads.base import resize
 from ftcseg.nets.opr import labels_at
 from ftcseg.types import IGNORE
 
@@ -36,7 +39,7 @@ class ClassQueues(nn.Module):
     def push(self, vectors: Tensor, counts: Tensor) -> None:
         """Let new vectors in: the first `counts[c]` of `vectors[c]`, which is (num_classes, n, width).
 
-        Under several processes everybody's come in, rank after rank. Numbers that are none leave the queues as they are.
+        Under several processes everybody's come in, rank after rank. Infinite ones leave the queues as they are.
         """
         everybody = join_ranks(vectors.to(self.vectors)[None])
         if not everybody.isfinite().all():
@@ -51,6 +54,13 @@ class ClassQueues(nn.Module):
     def known(self) -> Tensor:
         """(num_classes,) bool: the classes that hold something."""
         return self.filled > 0
+
+    def likeness(self, embedding: Tensor, size: Sequence[int], temperature: float) -> Tensor:
+        """Logits of q at `size` of a (B, width, h, w) map: (B, num_classes, *size), minus infinity for unknown classes."""
+        with torch.autocast(embedding.device.type, enabled=False):  # divided by 0.05, half precision is off by a tenth
+            means = F.normalize(self.means(), dim=1)[:, :, None, None]
+            cosines = F.conv2d(F.normalize(embedding.float(), dim=1), means)
+        return (resize(cosines, size) / temperature).masked_fill(~self.known()[:, None, None], -torch.inf)
 
     def _push(self, vectors: Tensor, counts: Tensor) -> None:
         numbers = torch.arange(vectors.shape[1], device=counts.device)
@@ -77,10 +87,3 @@ def draw_by_class(embedding: Tensor, labels: Tensor, num_classes: int, each: int
     numbers = torch.arange(each, device=classes.device)
     drawn = order[(starts[:, None] + numbers).clamp(max=len(order) - 1)]
     return pixels[drawn] * (numbers < counts[:, None])[..., None], counts
-
-
-def resemblance(embedding: Tensor, means: Tensor, temperature: float) -> Tensor:
-    """Logits of q, (B, num_classes, h, w): how much each pixel of a (B, width, h, w) map looks like each class's mean."""
-    kernels = F.normalize(means, dim=1)[:, :, None, None]
-    with torch.autocast(embedding.device.type, enabled=False):  # divided by 0.05, half precision is off by a tenth
-        return F.conv2d(F.normalize(embedding.float(), dim=1), kernels) / temperature

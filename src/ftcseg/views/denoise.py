@@ -41,9 +41,9 @@ def gaussian(image: Tensor, _rng: np.random.Generator | None = None) -> Tensor:
 def lee(image: Tensor, _rng: np.random.Generator | None = None, *, noise: float | None = None) -> Tensor:
     """Lee's filter for noise that multiplies (Lee 1980): the local mean where nothing but noise varies, else the pixel.
 
-    With m and v the mean and variance of a 5x5 neighbourhood, x becomes m + k (x - m), k = 1 - noise / (v / m^2), from 0
-    to 1. `noise` is the square of the speckle's standard deviation; without it, the middle one of all v / m^2 is taken
-    for noise alone, for most of a picture is no edge.
+    With m and v the mean and variance of a 5x5 neighbourhood, x becomes m + k (x - m), k = 1 - noise / (v / m^2), at
+    least 0. `noise` is the square of the speckle's standard deviation; without it, the middle one of all v / m^2 is
+    taken for noise alone, for most of a picture is no edge.
     """
 
     def calmed(plane: Tensor) -> Tensor:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy import ndimage
 from torch import Tensor
+
+from ftcseg.types import Labeled
+
+HALF = 0.5
+"""Share of the view that AEL pastes where the wanted class is not found (methods.md 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,34 @@ def object_box(region: Tensor, least: float, rng: np.random.Generator) -> Tensor
     return box
 
 
+def object_boxes(
+    labels: Tensor, valid: Tensor, wanted: Sequence[int], least: float, rng: np.random.Generator
+) -> Tensor:
+    """(B, H, W) bool, a box around an object of the wanted class in each image; where there is none, half of the view.
+
+    `least` is the smallest size of an object, as a share of the view.
+    """
+    height, width = labels.shape[-2:]
+    boxes = []
+    for image, known, class_id in zip(labels, valid, wanted, strict=True):
+        box = object_box((image == class_id) & known, least * height * width, rng)
+        boxes.append(share_box(height, width, HALF, rng) if box is None else box)
+    return torch.stack(boxes).to(labels.device)
+
+
 def class_region(labels: Tensor, classes: Sequence[int]) -> Tensor:
     """The pixels of these classes, bool of the labels' shape."""
     return torch.isin(labels, labels.new_tensor(list(classes)))
+
+
+def copy_classes(labeled: Labeled, drawn: Sequence[Sequence[int]]) -> Labeled:
+    """Labelled images with the pixels and labels of these classes, drawn for each, copied from their partners."""
+    if labeled.partner is None:
+        return labeled
+    each = zip(labeled.partner.labels, drawn, strict=True)
+    where = torch.stack([class_region(labels, classes) for labels, classes in each])
+    images = paste(labeled.images, labeled.partner.images, where)
+    return replace(labeled, images=images, labels=paste(labeled.labels, labeled.partner.labels, where))
 
 
 def half_of_the_classes(labels: Tensor, valid: Tensor, rng: np.random.Generator) -> Tensor:

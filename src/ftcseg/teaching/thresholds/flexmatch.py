@@ -5,9 +5,9 @@
     sigma_c  = learnt_c / max(learnt_1, ..., learnt_C, unsure)       how far class c is, from 0 to 1
     tau_c    = tau0 * M(sigma_c),  M(x) = x / (2 - x)
 
-The paper remembers, for every unlabelled image, the last class that passed, and counts images. A pixel under another crop
-in every step has no such memory. Here the shares are running means over the steps, which after a pass over the images
-say the same; they start as the paper's memory does, with everything unsure, so that every threshold starts at 0.
+The paper remembers, for every unlabelled image, the last class that passed, and counts images. A pixel, under another
+crop in every step, has no such memory. Here the shares are running means over the steps, which after a pass over the
+images say the same; they start as the paper's memory does, with everything unsure, so that every threshold starts at 0.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class FlexMatchParams:
     momentum: float = 0.999
     """Memory of the shares, ours for the paper's memory of one pass; shorter runs want `scaled_momentum`."""
     warm_up: bool = True
-    """Whether the unsure take part in the maximum: low thresholds until most pixels have passed (equation 11)."""
+    """Whether the unsure take part in the maximum: low thresholds until most pixels have passed."""
     mapping: Literal["convex", "linear", "concave"] = "convex"
-    """M: x / (2 - x), x, or ln(x + 1) / ln 2 (the paper's section 3.4)."""
+    """M: x / (2 - x), x, or ln(x + 1) / ln 2; the paper tries all three."""
     status: Literal["count", "rate"] = "count"
-    """What is learnt: pixels, to the paper's letter, by which a rare class always looks unlearnt; or, ours, the part that
-    passes of the pixels called c, by which a rare class may be well learnt."""
+    """What is learnt: pixels, to the paper's letter, by which a rare class always looks unlearnt; or, ours, the part
+    that passes of the pixels called c, by which a rare class may be well learnt."""
     floor: float = 0.0
     """Lowest threshold; 0 in the paper."""
 
@@ -90,4 +90,9 @@ class FlexThresholds(Thresholds):
 
     def facts(self) -> dict[str, Tensor]:
         """Thresholds, status and what they come from."""
-        return {"tau": self.tau(), "status": self.status(), "learnt": self.learnt.clone(), "called": self.called.clone()}
+        return {
+            "tau": self.tau(),
+            "status": self.status(),
+            "learnt": self.learnt.clone(),
+            "called": self.called.clone(),
+        }

@@ -5,8 +5,8 @@
     h_c     running share of the pixels called c                  only the fairness term asks for it
     tau_c = level * p_c / max(p_1, ..., p_C)
 
-All three are means over images in the paper and over valid pixels here; nothing else changes. They start at 1 / C and move
-before anything is filtered.
+All three are means over images in the paper and over valid pixels here; nothing else changes. They start at 1 / C and
+move before anything is filtered.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,13 +20,24 @@ from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
+from ftcseg.teaching.thresholds.flexmatch import FlexMatchParams, FlexThresholds
+from ftcseg.teaching.thresholds.freematch import FreeMatchParams, FreeThresholds
 from ftcseg.types import ClassInfo, ClassTable, Clock, Labeled, SemiBatch, Unlabeled, ViewPlan
 
 HEIGHT, WIDTH = 32, 48
 PIXELS = HEIGHT * WIDTH
-LATE = Clock(step=20, total=40)
+TOTAL = 40
+LATE = Clock(step=20, total=TOTAL)
 """Past every burn-in and ramp of these tests."""
 
+# A threshold of 1 / C, which every winner reaches: one that lets nothing through would test nothing.
+RULES: Mapping[str, Callable[[int], Thresholds]] = {
+    "fixed": lambda classes: Fixed(classes, 1 / classes),
+    "atc": lambda classes: ATC(classes, ATCParams(tau0=1 / classes, clip=None, momentum=0.5)),
+    "flexmatch": lambda classes: FlexThresholds(classes, FlexMatchParams(tau0=1 / classes, momentum=0.5)),
+    "freematch": lambda classes: FreeThresholds(classes, FreeMatchParams(momentum=0.5)),
+    "closed": lambda classes: Fixed(classes, 1.1),  # no probability reaches it
+}
 
 _BUILT: dict[str, Method] = {}  # copying takes a fraction of the time that drawing weights takes
 
@@ -36,17 +48,18 @@ class Variant:
 
     name: str
     layers: int = 0
-    atc: bool = False
+    rule: str = "fixed"
     classes: int = 3
     channels: int = 3
     mode: Any = "full"
     seed: int = 0
     weights: int = 0
+    steps: int = TOTAL
     teaching: dict[str, Any] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.name}-opr{self.layers}-{'atc' if self.atc else 'fixed'}"
+        return f"{self.name}-opr{self.layers}-{self.rule}"
 
     def but(self, **changes: Any) -> Variant:
         return replace(self, **changes)
@@ -61,23 +74,24 @@ class Variant:
             _BUILT[repr(self)] = self._build()
         return copy.deepcopy(_BUILT[repr(self)])
 
-    def _build(self) -> Method:
-        tau = 1 / self.classes  # which every winner reaches: a threshold that lets nothing through would test nothing
-        rule: Thresholds = Fixed(self.classes, tau)
-        if self.atc:
-            rule = ATC(self.classes, ATCParams(tau0=tau, clip=None, momentum=0.5))
-        kit = Kit(
+    def kit(self) -> Kit:
+        """What the method is built from."""
+        return Kit(
             net=self._net(0),
             another=self._net,
-            thresholds=rule,
+            thresholds=RULES[self.rule](self.classes),
             teaching=TeachingParams(**{"ema": 0.9, **self.teaching}),
             classes=ClassTable(tuple(ClassInfo(i, f"class{i}", background=i == 0) for i in range(self.classes))),
             pixels=torch.arange(self.classes, 0, -1).float(),
-            steps=LATE.total,
+            steps=self.steps,
             seed=self.seed,
         )
+
+    def _build(self) -> Method:
         entry = METHODS[self.name]
-        return entry.build(kit, entry.params(**self.params)).train()
+        # The one setting that cannot be combined: the fairness term asks for the statistics of its own rule.
+        own = {"fairness": 0.0} if self.name == "freematch" and self.rule != "freematch" else {}
+        return entry.build(self.kit(), entry.params(**{**own, **self.params})).train()
 
     def _net(self, number: int) -> Segmenter:
         torch.manual_seed(self.seed + self.weights + 1000 * number)
@@ -93,15 +107,30 @@ class Variant:
         return net
 
 
-VARIANTS = [
-    Variant(name, layers, atc)
-    for name in METHODS
-    for layers in (0, 1)
-    for atc in ((False, True) if name != "supervised" else (False,))  # it has no threshold to choose
-]
+FIRST = ("supervised", "fixmatch", "unimatch-v2", "ftc")
+"""The methods that are tested in every combination; the others see each rule and OPR at least once."""
+_EACH_ONCE = ((0, "fixed"), (1, "atc"), (0, "flexmatch"), (1, "freematch"))
+_ALL = (*_EACH_ONCE, (1, "fixed"), (0, "atc"))
 
-WHOLE = [Variant(name, layers=1, atc=name != "supervised") for name in METHODS]
+
+def _choices(name: str) -> Iterable[tuple[int, str]]:
+    if name == "supervised":
+        return ((0, "fixed"), (1, "fixed"))  # it has no threshold to choose
+    return _ALL if name in FIRST else _EACH_ONCE
+
+
+VARIANTS = [Variant(name, layers, rule) for name in METHODS for layers, rule in _choices(name)]
+SEMI = [variant for variant in VARIANTS if variant.name != "supervised"]
+
+WHOLE = [Variant(name, layers=1, rule="fixed" if name == "supervised" else "atc") for name in METHODS]
 """Each method once, with everything it can have."""
+
+
+def students(method: Method) -> dict[str, Segmenter]:
+    """The networks among the predictors that learn."""
+    nets = {who: net for who, net in method.predictors().items() if any(p.requires_grad for p in net.parameters())}
+    assert all(isinstance(net, Segmenter) for net in nets.values())
+    return nets  # type: ignore[return-value]
 
 
 def batch_for(
@@ -142,13 +171,25 @@ def batch_for(
     return SemiBatch(shown, replace(rest, partner=unknown()) if plan.partner else rest)
 
 
-def with_labels(batch: SemiBatch, labels: Tensor) -> SemiBatch:
-    return replace(batch, labeled=replace(batch.labeled, labels=labels))
+def with_labels(batch: SemiBatch, label: int) -> SemiBatch:
+    """The batch with this one label everywhere, on partners as well."""
+
+    def told(labeled: Labeled) -> Labeled:
+        partner = told(labeled.partner) if labeled.partner is not None else None
+        return replace(labeled, labels=torch.full_like(labeled.labels, label), partner=partner)
+
+    return replace(batch, labeled=told(batch.labeled))
 
 
 def with_valid(batch: SemiBatch, valid: Tensor) -> SemiBatch:
+    """The batch with these pixels of the unlabelled images for real, on partners as well."""
+
+    def shown(unlabeled: Unlabeled) -> Unlabeled:
+        partner = shown(unlabeled.partner) if unlabeled.partner is not None else None
+        return replace(unlabeled, valid=valid, partner=partner)
+
     assert batch.unlabeled is not None
-    return replace(batch, unlabeled=replace(batch.unlabeled, valid=valid))
+    return replace(batch, unlabeled=shown(batch.unlabeled))
 
 
 def weights_of(modules: nn.Module | list[nn.Module]) -> dict[str, Tensor]:
@@ -163,15 +204,24 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
     return [name for name in before if not torch.equal(before[name], after[name])]
 
 
-def train(method: Method, steps: range, *, lr: float = 0.01, **shape: int) -> list[float]:
+def nudge(method: nn.Module) -> None:
+    """Move everything that learns, so that whoever follows has somewhere to go."""
+    with torch.no_grad():
+        for parameter in method.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+
+
+def train(method: Method, steps: range, *, lr: float = 0.01, total: int = TOTAL, **shape: int) -> list[float]:
     """A few updates by hand, as the loop makes them; the losses."""
     trained = [p for p in method.parameters() if p.requires_grad]
     losses = []
     for step in steps:
-        clock = Clock(step=step, total=40)
+        clock = Clock(step=step, total=total, epoch_steps=5)
         result = method.step(batch_for(method.views, seed=step, **shape), clock)
-        for parameter, grad in zip(trained, torch.autograd.grad(result.loss, trained), strict=True):
-            parameter.data.sub_(lr * grad)
+        for parameter, grad in zip(trained, torch.autograd.grad(result.loss, trained, allow_unused=True), strict=True):
+            if grad is not None:
+                parameter.data.sub_(lr * grad)
         method.after_update(clock)
         losses.append(float(result.loss.detach()))
     return losses
