@@ -313,8 +313,9 @@ def test_public_names_are_sorted_complete_and_there() -> None:
 
 def test_functions_are_not_hidden_by_folders_of_their_names() -> None:
     code = "import ftcseg.report.page, ftcseg; from ftcseg.evaluate import confusion; import ftcseg.evaluate.metrics\n"
-    code += "print(ftcseg.report.__module__, ftcseg.evaluate.__module__, confusion.__name__)"
-    assert python("-c", code).stdout == "ftcseg.api ftcseg.api ftcseg.evaluate.confusion\n"
+    code += "import ftcseg.train.events; print(confusion.__name__)\n"
+    code += "print({f.__module__ for f in (ftcseg.train, ftcseg.evaluate, ftcseg.report)})"
+    assert python("-c", code).stdout == "ftcseg.evaluate.confusion\n{'ftcseg.api'}\n"
 
 
 # ---------------------------------------------------------------- as a program

@@ -9,8 +9,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from ftcseg.distributed import sum_over_ranks
+from ftcseg.distributed import join_ranks, sum_over_ranks
 from ftcseg.evaluate.confusion import Confusion
+from ftcseg.teaching.confidence import ConfidenceBank
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.types import PseudoLabels
 
@@ -26,6 +27,12 @@ def observe(atc: ATC, images: slice, poison: float = 0.0) -> None:
     atc.observe(target=TARGET[images], logits=logits, pseudo=pseudo)
 
 
+def bank_after(images: slice) -> Tensor:
+    bank = ConfidenceBank(3, momentum=0.5)
+    bank.observe(torch.nn.functional.one_hot(ANSWER[images], 3).movedim(-1, 1).float(), TARGET[images])
+    return bank.level
+
+
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
@@ -34,9 +41,9 @@ def work(rank: int, folder: str) -> None:
     observe(atc, mine)
     observe(atc, mine, poison=float("nan") if rank else 0.0)  # a bad number on one rank stops both
     confusion.add(ANSWER[mine], TARGET[mine])
-    torch.save(
-        {**atc.state_dict(), "counts": confusion.summed().counts, "own": confusion.counts}, f"{folder}/{rank}.pt"
-    )
+    found = {**atc.state_dict(), "counts": confusion.summed().counts, "own": confusion.counts}
+    found |= {"bank": bank_after(mine), "joined": join_ranks(TARGET[mine]), "flags": join_ranks(VALID[mine])}
+    torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -50,6 +57,9 @@ def test_two_ranks_agree_with_one_process(tmp_path: Path) -> None:
     for rank in ranks:
         assert torch.equal(rank["counts"], confusion.counts)
         assert not torch.equal(rank["own"], confusion.counts)
+        torch.testing.assert_close(rank["bank"], bank_after(slice(0, 2)))
+        assert torch.equal(rank["joined"], TARGET)
+        assert torch.equal(rank["flags"], VALID)
         for name, buffer in alone.named_buffers():
             assert torch.equal(rank[name], buffer), name
 

@@ -275,7 +275,7 @@ def test_the_terminal_is_given_back_at_the_end() -> None:
 
 def test_time_left_is_what_the_steps_took_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("ftcseg.train.journal.time.perf_counter", lambda: now)
+    monkeypatch.setattr("time.perf_counter", lambda: now)
     events: list[Event] = []
     journal = Journal([events.append], every=2, machine=cpu())
     now = 130.0  # building the run took half a minute, which says nothing about its steps

@@ -1,36 +1,78 @@
-"""`ftcseg methods` and `ftcseg encoders`: what there is, one line each."""
+"""`ftcseg methods` and `ftcseg encoders`: what there is, one line each; and the settings of one method."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ftcseg.cli.show import console
 
+if TYPE_CHECKING:
+    from ftcseg.methods import Entry
 
-def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> None:
-    """List the methods: name, paper, year and what each does."""
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method: its own settings, defaults and meanings.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the methods: name, paper, year and what each does. With a name, that method's own settings."""
+    if name is not None:
+        _print_method(name, as_json)
+        return
     from ftcseg.config.load import VARIANTS
-    from ftcseg.methods import METHODS
+    from ftcseg.methods import METHODS, offered
 
-    rows = [
-        {"name": name, "title": entry.title, "paper": entry.paper, "year": entry.year, "line": entry.line}
-        for name, entry in METHODS.items()
-    ]
+    rows = [{"name": known, **_about(entry)} for known, entry in METHODS.items()]
+    rows += [{"name": known, **_about(METHODS[base]), "line": _VARIANT[known]} for known, base in VARIANTS.items()]
     rows += [
-        {"name": name, "title": METHODS[base].title, "paper": "", "year": METHODS[base].year, "line": _VARIANT[name]}
-        for name, base in VARIANTS.items()
+        {"name": other, "title": "", "paper": "", "year": "", "line": f"of the package {point.module.split('.')[0]}"}
+        for other, point in offered().items()
+        if other not in METHODS
     ]
-    _print(rows, ("name", "title", "year", "line"), as_json)
+    _print(rows, ("name", "paper", "year", "line"), as_json)
 
 
 _VARIANT = {
     "ftc-paper": "ftc with the paper's equations to the letter",
     "ftc-released": "ftc as the public code does it",
 }
+
+
+def _about(entry: Entry) -> dict[str, object]:
+    return {"title": entry.title, "paper": entry.paper, "year": entry.year, "line": entry.line}
+
+
+def _print_method(name: str, as_json: bool) -> None:
+    from ftcseg.config.load import PRESETS, VARIANTS, flat, preset
+    from ftcseg.config.meanings import settings_of
+    from ftcseg.methods import find_method
+
+    entry = find_method(VARIANTS.get(name, name), also=tuple(VARIANTS))
+    own = settings_of(entry.params)
+    wanted = flat(preset(name) if name in PRESETS else entry.preset)
+    wanted.pop("method", None)
+    if as_json:
+        settings = [{"name": s.name, "default": s.default, "meaning": s.meaning} for s in own]
+        typer.echo(json.dumps({"name": name, **_about(entry), "settings": settings, "preset": wanted}, indent=2))
+        return
+    by = f" ({entry.paper} {entry.year})" if entry.paper else ""
+    typer.echo(f"{entry.title}{by}: {_VARIANT.get(name, entry.line)}")
+    if wanted:
+        typer.echo(f"\nSet by its preset: {', '.join(f'{key}={value_text(value)}' for key, value in wanted.items())}")
+    if not own:
+        typer.echo("\nIt has no settings of its own.")
+        return
+    typer.echo("\nIts own settings, --set params.NAME=VALUE:\n")
+    rows = [{"name": s.name, "default": value_text(s.default), "meaning": s.meaning} for s in own]
+    _print(rows, ("name", "default", "meaning"), as_json=False)
+
+
+def value_text(value: object) -> str:
+    """A value as it would be written behind --set."""
+    return json.dumps(value) if not isinstance(value, str) else value
 
 
 def encoders(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> None:

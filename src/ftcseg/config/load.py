@@ -89,6 +89,19 @@ def preset(name: str) -> Mapping[str, Any]:
         return dict(read_yaml(path) or {})
 
 
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every leaf of a nested mapping by its dotted key."""
+    draft = Draft()
+    draft.add(values, "")
+    return {key: _at(draft.values, key) for key in draft.why}
+
+
+def _at(values: Mapping[str, Any], key: str) -> Any:
+    for name in key.split("."):
+        values = values[name]
+    return values
+
+
 def parse_override(text: str) -> tuple[str, object]:
     """`opr.layers=2` as ("opr.layers", 2)."""
     key, sign, value = text.partition("=")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ftcseg.errors import UsageError, unknown_name
 from ftcseg.methods.ael import AEL, AELParams
 from ftcseg.methods.base import Method
+from ftcseg.methods.beyond_pixels import BeyondPixels, BeyondPixelsParams
+from ftcseg.methods.cowmix import CowMix, CowMixParams
 from ftcseg.methods.cps import CPS, CPSParams
 from ftcseg.methods.crest import CReST, CReSTParams
 from ftcseg.methods.ctfs import CTFS, CTFSParams
@@ -25,6 +27,7 @@ from ftcseg.methods.noise_consistency import NoiseConsistency, NoiseConsistencyP
 from ftcseg.methods.supervised import Supervised
 from ftcseg.methods.unimatch_v1 import UniMatchV1, UniMatchV1Params
 from ftcseg.methods.unimatch_v2 import UniMatchV2, UniMatchV2Params
+from ftcseg.methods.vc import VC, VCParams
 
 GROUP = "ftcseg.methods"
 """Entry points of this group are methods of other packages, each an Entry."""
@@ -185,6 +188,31 @@ METHODS: Mapping[str, Entry] = {
         lambda kit, params: NoiseConsistency(kit.pair(), params),
         NoiseConsistencyParams,
     ),
+    "cowmix": Entry(
+        "Noise suppression with CowMix",
+        "Scherer et al.",
+        2022,
+        "a fixed teacher, a student anew, pairs mixed by cow masks, pixels weighed by what the student believes",
+        lambda kit, params: CowMix(kit, params),
+        CowMixParams,
+    ),
+    "vc": Entry(
+        "VC",
+        "Chen et al.",
+        2024,
+        "pixels of which two opinions differ get a virtual category of their own and learn what they are not",
+        VC,
+        VCParams,
+    ),
+    "beyond-pixels": Entry(
+        "Beyond Pixels",
+        "Howlader et al.",
+        2024,
+        "UniMatch V1 with a classifier of patches that doubts some of the pseudo-labels",
+        BeyondPixels,
+        BeyondPixelsParams,
+        {"teaching": {"normaliser": "kept"}},
+    ),
 }
 
 
@@ -195,10 +223,15 @@ def find_method(name: str, also: tuple[str, ...] = ()) -> Entry:
     """
     if name in METHODS:
         return METHODS[name]
-    offered = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in offered:
-        raise unknown_name("method", name, [*METHODS, *also, *offered])
-    entry = offered[name].load()
+    points = offered()
+    if name not in points:
+        raise unknown_name("method", name, [*METHODS, *also, *points])
+    entry = points[name].load()
     if not isinstance(entry, Entry):
-        raise UsageError(f"{offered[name].value} is offered as the method {name}, but it is no ftcseg.methods.Entry.")
+        raise UsageError(f"{points[name].value} is offered as the method {name}, but it is no ftcseg.methods.Entry.")
     return entry
+
+
+def offered() -> dict[str, EntryPoint]:
+    """What other installed packages offer as methods, by name; nothing of them is imported before it is asked for."""
+    return {point.name: point for point in entry_points(group=GROUP)}

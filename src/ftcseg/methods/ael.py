@@ -95,7 +95,7 @@ class AEL(Method):
         shows = classes_present(pseudo, self.num_classes, self.params.present_area)
         self.memory.remember(unlabeled.weak, unlabeled.valid, shows)
         # 6  L = L_sup + w (L_labelled + L_mixed), and what OPR adds.
-        sup, extra = pixel_loss(said.labeled, labeled.labels), self.pair.extra(said, labeled)  # noqa: S610
+        sup, extra = pixel_loss(said.labeled, labeled.labels), self.pair.opr_losses(said, labeled)
         loss = torch.stack([sup + self.pair.weight(clock) * (agree + unsup), *extra.values()]).sum()
         return StepResult(loss, {"sup": sup, "unsup": unsup, "agree": agree, **extra}, self.pair.counts(pseudo))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ftcseg.losses.pixel import weight_map_loss
 from ftcseg.methods.base import Method
@@ -17,7 +16,6 @@ from ftcseg.teaching.answers import ask_student
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.teaching.reliability import Trust, read, read_mirrored_and_resized, reliability
 from ftcseg.teaching.teacher import follow, make_teacher, warm_decay
-from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.turns import Turn, turn_at
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import paste_partner
@@ -50,7 +48,6 @@ class CTFSParams:
 class CTFS(Method):
     """Even turns are the general teacher's, odd ones the sonar teacher's; no threshold, but weights."""
 
-    latest: Tensor  # () int64, 1 where the sonar teacher was the last to follow the student
     views = ViewPlan(strong=1, filters=("sonar-weak", "sonar-strong", *SONAR_VIEWS))
 
     def __init__(self, kit: Kit, params: CTFSParams) -> None:
@@ -60,7 +57,6 @@ class CTFS(Method):
         self.params, self.seed = params, kit.seed
         self.trust = Trust(own=params.own, both=params.both, least=params.least, cell=params.cell)
         self.sonar = make_teacher(pair.student)
-        self.register_buffer("latest", torch.zeros((), dtype=torch.int64))
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
@@ -98,19 +94,14 @@ class CTFS(Method):
             follow(self._teacher(True), student, 0.0)
         else:
             follow(self._teacher(turn.is_second), student, warm_decay(clock.step, self.pair.params.ema))
-        self.latest.fill_(int(turn.is_second))
 
     def teachers(self) -> list[nn.Module]:
         """The general one and the sonar one."""
         return [self.pair.teacher, self.sonar]
 
     def predictors(self) -> dict[str, nn.Module]:
-        """The teacher that followed last, and the student."""
-        return {"teacher": self._teacher(bool(self.latest)), "student": self.pair.student}
-
-    def labeler(self) -> tuple[nn.Module, Thresholds]:
-        """The teacher that followed last."""
-        return self._teacher(bool(self.latest)), self.pair.thresholds
+        """All three; the general teacher is the one a user gets."""
+        return {"teacher": self._teacher(False), "sonar teacher": self._teacher(True), "student": self.pair.student}
 
     def _turn(self, clock: Clock) -> Turn:
         return turn_at(clock, self.pair.params.burn_in, self.params.epoch_steps)

@@ -17,7 +17,6 @@ from ftcseg.teaching.answers import ask_student
 from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.pseudo import paste_pseudo, pseudo_labels, reordered
 from ftcseg.teaching.teacher import follow, make_teacher, warm_decay
-from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.turns import Turn, turn_at
 from ftcseg.types import Clock, PseudoLabels, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import half_of_the_classes, paste, share_box
@@ -39,14 +38,12 @@ class DualTeacherParams:
 class DualTeacher(Method):
     """In even turns the first teacher labels and boxes are mixed, in odd ones the second teacher and classes."""
 
-    latest: Tensor  # () int64, 1 where the second teacher was the last to follow the student
     views = ViewPlan(strong=1, cutmix=False)  # its boxes are drawn here
 
     def __init__(self, pair: Pair, params: DualTeacherParams, seed: int = 0) -> None:
         super().__init__(pair)
         self.params, self.seed = params, seed
         self.second = make_teacher(pair.student)
-        self.register_buffer("latest", torch.zeros((), dtype=torch.int64))
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
@@ -86,19 +83,14 @@ class DualTeacher(Method):
                 decays[following.is_second] = 0.0
         for is_second, decay in decays.items():
             follow(self._teacher(is_second), self.pair.student, decay)
-        self.latest.fill_(int(turn.is_second))
 
     def teachers(self) -> list[nn.Module]:
         """Both of them."""
         return [self.pair.teacher, self.second]
 
     def predictors(self) -> dict[str, nn.Module]:
-        """The student first: the paper evaluates nobody else. The teacher is the one that followed last."""
-        return {"student": self.pair.student, "teacher": self._teacher(bool(self.latest))}
-
-    def labeler(self) -> tuple[nn.Module, Thresholds]:
-        """The teacher that followed last."""
-        return self._teacher(bool(self.latest)), self.pair.thresholds
+        """The student first: the paper evaluates nobody else. Its teachers come and go; the first stands for both."""
+        return {"student": self.pair.student, "teacher": self._teacher(False)}
 
     def _mixed(self, strong: Tensor, pseudo: PseudoLabels, turn: Turn, clock: Clock) -> tuple[Tensor, PseudoLabels]:
         rng = random_for(self.seed, "dual-teacher", clock.step)

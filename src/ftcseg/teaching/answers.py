@@ -37,13 +37,17 @@ class Answers:
     weak: Tensor  # the teacher's, without gradient
     maps: list[Tensor]  # the student's encoder maps of the labelled images, before OPR
     taught: Tensor | None = None  # the teacher's on the labelled images, where it was asked
-    embedded: Embedded | None = None  # always, where `ask` made the answers
+    embedded: Embedded | None = None  # always, where `ask` or `ask_labeled` made the answers
+    others: tuple[list[Tensor], list[Tensor]] | None = (
+        None  # maps of weak and strong views, where `ask_alone` made them
+    )
 
 
-def ask_labeled(student: Segmenter, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The student's logits for labelled images, and the encoder maps they come from."""
+def ask_labeled(student: Segmenter, images: Tensor) -> Answers:
+    """The student on labelled images, and nobody on anything else."""
     maps = student.features(images)
-    return student.decode(maps, images.shape[-2:]), maps
+    read, logits = _decoded(student, maps, images.shape[-2:])
+    return Answers(logits, [], logits[:0].detach(), maps, None, Embedded(read, [], read[:0].detach(), None))
 
 
 def ask(
@@ -119,8 +123,8 @@ def ask_alone(
             weak_logits = student.decode(weak_maps, size)
         disturbed = student.decode(weak_maps, size, perturb)
         strong_logits = student.decode(strong_maps, size)
-    logits = student.decode(labeled_maps, size)
-    return Answers(logits, list(strong_logits.chunk(len(strong))), weak_logits, labeled_maps), disturbed
+    logits, chunks = student.decode(labeled_maps, size), list(strong_logits.chunk(len(strong)))
+    return Answers(logits, chunks, weak_logits, labeled_maps, others=(weak_maps, strong_maps)), disturbed
 
 
 def _is_frozen(student: Segmenter) -> bool:

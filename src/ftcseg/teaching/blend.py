@@ -52,8 +52,8 @@ class LabelShares(nn.Module):
 def blend(logits: Tensor, likeness: Tensor, trust: Tensor) -> Tensor:
     """Logits of p', (B, C, H, W), of the logits of p and of q and of v, (C,).
 
-    Classes that q does not know, with logits of minus infinity, keep what p gives them. The others share, as q says, what
-    p gives them together. Without a class that it knows, q is p.
+    Classes that q does not know, with logits of minus infinity, keep what p gives them. The others share, as q says,
+    what p gives them together. Without a class that it knows, q is p.
     """
     p = logits.float().softmax(1)
     unknown = likeness.isneginf()

@@ -37,10 +37,11 @@ class Pupil(nn.Module):
 
     def learn_labels(self, batch: SemiBatch) -> StepResult:
         """A step on the labelled images only."""
-        logits, maps = ask_labeled(self.student, batch.labeled.images)
-        sup = pixel_loss(logits, batch.labeled.labels)
-        extra = feature_losses(self.student, maps, batch.labeled.labels)
-        self._watch.see(maps)
+        return self.conclude_labels(ask_labeled(self.student, batch.labeled.images), batch.labeled)
+
+    def conclude_labels(self, said: Answers, labeled: Labeled) -> StepResult:
+        """L_sup, and what OPR adds."""
+        sup, extra = pixel_loss(said.labeled, labeled.labels), self.opr_losses(said, labeled)
         return StepResult(torch.stack([sup, *extra.values()]).sum(), {"sup": sup, **extra})
 
     @property

@@ -21,6 +21,13 @@ def pseudo_labels(logits: Tensor, valid: Tensor) -> PseudoLabels:
 
 
 @torch.no_grad()
+def probability_of(labels: Tensor, logits: Tensor) -> Tensor:
+    """What these logits, (B, C, H, W), think of labels that somebody else gave: (B, H, W) float, no gradient."""
+    logits = logits.float()
+    return (logits.gather(1, labels[:, None])[:, 0] - logits.logsumexp(1)).exp()
+
+
+@torch.no_grad()
 def soft_counts(logits: Tensor, valid: Tensor) -> Tensor:
     """Valid pixels per class, (C,) float, where each pixel splits its vote by the teacher's probabilities."""
     votes = logits.float().softmax(1).masked_fill_(~valid.unsqueeze(1), 0)

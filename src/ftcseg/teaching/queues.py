@@ -56,7 +56,7 @@ class ClassQueues(nn.Module):
         return self.filled > 0
 
     def likeness(self, embedding: Tensor, size: Sequence[int], temperature: float) -> Tensor:
-        """Logits of q at `size` of a (B, width, h, w) map: (B, num_classes, *size), minus infinity for unknown classes."""
+        """Logits of q at `size`, of a (B, width, h, w) map: (B, num_classes, *size), -inf for classes never seen."""
         with torch.autocast(embedding.device.type, enabled=False):  # divided by 0.05, half precision is off by a tenth
             means = F.normalize(self.means(), dim=1)[:, :, None, None]
             cosines = F.conv2d(F.normalize(embedding.float(), dim=1), means)

@@ -67,6 +67,21 @@ def draw_xor_boxes(height: int, width: int, rng: np.random.Generator) -> Tensor:
     return mask
 
 
+COW_SIGMAS = (13, 15, 17, 19, 21, 23, 25)
+"""Blurs of a cow mask in pixels, for views of COW_CROP (Scherer et al. 2022; methods.md 10)."""
+COW_CROP = 513
+
+
+def draw_cow_mask(height: int, width: int, rng: np.random.Generator) -> Tensor:
+    """(H, W) bool, True in the blotches, about half of the view: noise, blurred and cut at its mean.
+
+    The blotches keep their size in proportion to the view.
+    """
+    sigma = float(rng.choice(COW_SIGMAS)) * np.sqrt(height * width) / COW_CROP
+    noise = ndimage.gaussian_filter(rng.random((height, width), dtype=np.float32), sigma)
+    return torch.from_numpy(noise > noise.mean())
+
+
 def share_box(height: int, width: int, share: float, rng: np.random.Generator) -> Tensor:
     """(H, W) bool, True inside a box of the view's own proportions that covers this share of it, anywhere inside it."""
     rows, columns = (max(1, round(side * np.sqrt(share))) for side in (height, width))
@@ -143,3 +158,8 @@ def paste_partner(values: Tensor, boxes: Tensor) -> Tensor:
     Works on (B, H, W) maps and on (B, C, H, W) images with (B, H, W) boxes. A batch of one is its own partner.
     """
     return paste(values, values.flip(0), boxes)
+
+
+def erase(images: Tensor, boxes: Tensor) -> Tensor:
+    """Normalised images (B, C, H, W) with nothing but the mean colour inside the boxes, (B, H, W) bool."""
+    return images.masked_fill(boxes[:, None], 0)
