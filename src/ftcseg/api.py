@@ -309,11 +309,14 @@ def train(
     steps: int | None = None,
     out: str | Path | None = None,
     settings: Sequence[str] = (),
+    track: Sequence[str] = (),
     root: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     progress: Progress = silent,
 ) -> Outcome:
     """Train on a folder, dataset.yaml, manifest or named set; returns where the run is and how it ended.
+
+    `track` names experiment trackers that watch the run: tensorboard, wandb, mlflow.
 
     Example: `run = ftcseg.train("frames/", method="ftc", labels="2%").folder`
     """
@@ -326,16 +329,25 @@ def train(
     amount = str(labels or (Path(split).name if split else "all")).replace("%", "pct")
     name = f"{Path(dataset).resolve().stem if Path(dataset).exists() else dataset}-{method}-{amount}-seed{seed}"
     folder = Path(out) if out is not None else Path("runs") / name
+    watchers = [*listeners, *_trackers(track, folder)]
     return training.start(
-        dataset, folder, method=method, overrides=overrides, root=_path(root), listeners=listeners, progress=progress
+        dataset, folder, method=method, overrides=overrides, root=_path(root), listeners=watchers, progress=progress
     )
 
 
-def resume(run: str | Path, *, listeners: Sequence[Listener] = (), progress: Progress = silent) -> Outcome:
+def resume(
+    run: str | Path, *, track: Sequence[str] = (), listeners: Sequence[Listener] = (), progress: Progress = silent
+) -> Outcome:
     """Continue a run exactly where it stopped; a finished one only gets what it still lacks."""
     from ftcseg import training
 
-    return training.resume(Path(run), listeners=listeners, progress=progress)
+    return training.resume(Path(run), listeners=[*listeners, *_trackers(track, Path(run))], progress=progress)
+
+
+def _trackers(names: Sequence[str], run: Path) -> list[Listener]:
+    from ftcseg.train.trackers import tracker
+
+    return [tracker(name, run) for name in names]
 
 
 def load(

@@ -40,11 +40,11 @@ from ftcseg.finish import finish
 from ftcseg.methods.base import Method
 from ftcseg.parallel import Progress, available_cores, silent
 from ftcseg.report.run_page import write_run_page
-from ftcseg.train import chance
+from ftcseg.train import chance, checkpoint
 from ftcseg.train.events import Listener, RunPlanned, Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.journal import Journal
-from ftcseg.train.keeper import Keeper, KeeperParams
+from ftcseg.train.keeper import FOLDER, RESUMABLE, Keeper, KeeperParams
 from ftcseg.train.listeners import JsonLines, Terminal
 from ftcseg.train.lock import RunLock
 from ftcseg.train.loop import run as run_loop
@@ -142,12 +142,13 @@ def resume(folder: Path, *, listeners: Sequence[Listener] = (), progress: Progre
     draft.add(read_yaml(folder / CONFIG)["config"], "the run's own")
     root = Path(note["root"]) if note.get("root") else None
     examination = examine_set(note["dataset"], root=root, progress=progress)
-    ready = _prepare(draft.build(), examination, read_split(folder))
+    saved = any(checkpoint.exists(folder / FOLDER, name) for name in RESUMABLE)
+    ready = _prepare(draft.build(), examination, read_split(folder), resumed=saved)
     with _alone_in(folder, ready.machine):
         return _train(folder, ready, listeners)
 
 
-def _prepare(config: RunConfig, examination: Examination, parts: Drawn) -> Ready:
+def _prepare(config: RunConfig, examination: Examination, parts: Drawn, *, resumed: bool = False) -> Ready:
     """Build everything first: a call that cannot work must not leave a run folder behind."""
     if config.device in ("cuda", "mps") and not getattr(torch, config.device).is_available():
         raise UsageError(f"There is no {config.device} device here. Leave out device={config.device}.")
@@ -157,7 +158,7 @@ def _prepare(config: RunConfig, examination: Examination, parts: Drawn) -> Ready
     chance.begin(config.seed)
     classes = _with_groups(examination.description.classes, data.groups)
     network = build_network(config, classes, data.in_channels)
-    method = build_method(config, network, data.labeled, data.pixels)
+    method = build_method(config, network, data.labeled, data.pixels, resumed=resumed)
     machine.adopt(method)
     method.train()
     return Ready(config, parts, data, machine, network, method)

@@ -167,7 +167,8 @@ def test_a_run_is_evaluated_on_the_part_that_its_own_split_held_out(run: Path, s
     shutil.copytree(run, copy)
     (copy / "split.json").unlink()
     split = api.split(sonar12, 6, val=3, out=copy / "own")  # sonar12 itself has no validation part
-    (copy / "own" / "split.json").rename(copy / "split.json")
+    for name in ("split.json", "val.txt", "test.txt"):
+        (copy / "own" / name).replace(copy / name)
     found = evaluate_run(copy, sonar12)
     assert (found["part"], found["images"], found["parts_of"]) == ("val", 3, "run")
     assert evaluate_run(copy, sonar12, part="train")["images"] == len(split.labeled) + len(split.unlabeled) == 7

@@ -276,6 +276,17 @@ def test_probe_loss_by_hand() -> None:
     assert example().probe_loss(FEATURES, labels).item() == pytest.approx(math.log(2 + math.exp(2.5)) - 2.5)
 
 
+def test_a_unit_probe_reads_directions_only() -> None:
+    # sqrt(4) = 2: p_1 = (6, 8, 0, 0) of length 10 is read as (1.2, 1.6, 0, 0) and scores (2.4, 1.6, 0.5)
+    labels = torch.tensor([[[1, IGNORE, IGNORE]]])
+    expected = math.log(math.exp(2.4) + math.exp(1.6) + math.exp(0.5)) - 1.6
+    opr = example(probe_unit=True)
+    assert opr.probe_loss(FEATURES, labels).item() == pytest.approx(expected)
+    assert opr.probe_loss(FEATURES * 50, labels).item() == pytest.approx(expected)
+    # mu_1 = (3, 4, 0, 0) of length 5 reads the same direction; mu_2 = (0, 0.6, 0.8, 0) times 2 scores (0, 1.2, 2.1)
+    assert opr.gate_logits().tolist() == near([[2.4, 1.6, 0.5], [0.0, 1.2, 2.1]])
+
+
 def test_the_probe_does_not_bend_the_encoder() -> None:
     labels = torch.tensor([[[0, 2, IGNORE]]])
     features = FEATURES.clone().requires_grad_(True)

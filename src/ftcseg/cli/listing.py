@@ -51,27 +51,27 @@ def _print_method(name: str, as_json: bool) -> None:
     from ftcseg.methods import find_method
 
     entry = find_method(VARIANTS.get(name, name), also=tuple(VARIANTS))
-    own = settings_of(entry.params)
+    own, line = settings_of(entry.params), _VARIANT.get(name, entry.line)
     wanted = flat(preset(name) if name in PRESETS else entry.preset)
     wanted.pop("method", None)
     if as_json:
         settings = [{"name": s.name, "default": s.default, "meaning": s.meaning} for s in own]
-        typer.echo(json.dumps({"name": name, **_about(entry), "settings": settings, "preset": wanted}, indent=2))
+        about = {"name": name, **_about(entry), "line": line, "settings": settings, "preset": wanted}
+        typer.echo(json.dumps(about, indent=2))
         return
     by = f" ({entry.paper} {entry.year})" if entry.paper else ""
-    typer.echo(f"{entry.title}{by}: {_VARIANT.get(name, entry.line)}")
+    typer.echo(f"{entry.title}{by}: {line}")
     if wanted:
-        typer.echo(f"\nSet by its preset: {', '.join(f'{key}={value_text(value)}' for key, value in wanted.items())}")
+        typer.echo(f"\nSet by its preset: {', '.join(f'{key}={_written(value)}' for key, value in wanted.items())}")
     if not own:
         typer.echo("\nIt has no settings of its own.")
         return
     typer.echo("\nIts own settings, --set params.NAME=VALUE:\n")
-    rows = [{"name": s.name, "default": value_text(s.default), "meaning": s.meaning} for s in own]
+    rows = [{"name": s.name, "default": _written(s.default), "meaning": s.meaning} for s in own]
     _print(rows, ("name", "default", "meaning"), as_json=False)
 
 
-def value_text(value: object) -> str:
-    """A value as it would be written behind --set."""
+def _written(value: object) -> str:
     return json.dumps(value) if not isinstance(value, str) else value
 
 

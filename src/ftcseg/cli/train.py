@@ -34,6 +34,9 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as opr.layers=2.")
     ] = None,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Also tell tensorboard, wandb or mlflow; may be given again.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue this run exactly where it stopped.")] = None,
     root: Annotated[Path | None, typer.Option(help="Where named sets are kept (default: FTCSEG_DATA).")] = None,
 ) -> None:
@@ -59,7 +62,7 @@ def train(
 
         watchers: list[Listener] = [end_bar, terminal]
         if resume is not None:
-            outcome = api.resume(resume, listeners=watchers, progress=progress)
+            outcome = api.resume(resume, track=track or (), listeners=watchers, progress=progress)
         else:
             assert dataset is not None
             outcome = api.train(
@@ -71,6 +74,7 @@ def train(
                 steps=steps,
                 out=out,
                 settings=settings or (),
+                track=track or (),
                 root=root,
                 listeners=watchers,
                 progress=progress,

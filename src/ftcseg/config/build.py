@@ -72,8 +72,10 @@ def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> N
     return Network(net, spec, report)
 
 
-def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: Tensor) -> Method:
-    """The method around a network; `pixels` are the labelled pixels of each class."""
+def build_method(
+    config: RunConfig, network: Network, labeled: Dataset, pixels: Tensor, *, resumed: bool = False
+) -> Method:
+    """The method around a network; `pixels` are the labelled pixels of each class, `resumed` as in `Kit`."""
     _start_opr(config, network, labeled, pixels)
     kit = Kit(
         net=network.net,
@@ -85,6 +87,7 @@ def build_method(config: RunConfig, network: Network, labeled: Dataset, pixels: 
         steps=config.steps,
         seed=config.seed,
         view=(network.spec.in_channels, *_crop(config, network.spec)) if config.data.crop else None,
+        resumed=resumed,
     )
     entry = find_method(config.method)
     return entry.build(kit, TypeAdapter(entry.params).validate_python(config.params))

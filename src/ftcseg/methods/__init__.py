@@ -24,6 +24,7 @@ from ftcseg.methods.ftc import FTCParams, FTCSeg
 from ftcseg.methods.kit import Kit
 from ftcseg.methods.mean_teacher import MeanTeacher, MeanTeacherParams
 from ftcseg.methods.noise_consistency import NoiseConsistency, NoiseConsistencyParams
+from ftcseg.methods.semivl import SemiVLParams, build_semivl
 from ftcseg.methods.supervised import Supervised
 from ftcseg.methods.unimatch_v1 import UniMatchV1, UniMatchV1Params
 from ftcseg.methods.unimatch_v2 import UniMatchV2, UniMatchV2Params
@@ -212,6 +213,18 @@ METHODS: Mapping[str, Entry] = {
         BeyondPixels,
         BeyondPixelsParams,
         {"teaching": {"normaliser": "kept"}},
+    ),
+    "semivl": Entry(
+        "SemiVL",
+        "Hoyer et al.",
+        2024,
+        "UniMatch with a decoder that reads words, guided by CLIP less and less",
+        build_semivl,
+        SemiVLParams,
+        {
+            "model": {"encoder": "hub:openai/clip-vit-base-patch16", "head": "vlg", "features": None},
+            "optim": {"kind": "adamw", "lr": 1e-6, "head_multiplier": 1000.0, "opr_multiplier": 1000.0},
+        },
     ),
 }
 

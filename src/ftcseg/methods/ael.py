@@ -111,7 +111,7 @@ class AEL(Method):
     @torch.no_grad()
     def _teach(self, *images: Tensor) -> list[Tensor]:
         logits: Tensor = self.pair.labeler(torch.cat(images))
-        return list(logits.split([len(part) for part in images]))
+        return list(torch.split(logits, [len(part) for part in images]))
 
     def _compare(self, logits: Tensor, pseudo: PseudoLabels, seed: int) -> Tensor:
         chosen = self.pair.thresholds.accept(pseudo) & self.bank.draw_pixels(logits, seed)

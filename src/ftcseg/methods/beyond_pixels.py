@@ -20,12 +20,12 @@ from ftcseg.nets.drop import FeatureDrop
 from ftcseg.rng import seed_for
 from ftcseg.teaching.answers import Answers, ask_alone, ask_labeled
 from ftcseg.teaching.patch_pupil import PatchPupil, patch_loss
-from ftcseg.teaching.patches import DoubtRates, PatchLabels, patch_labels, pixels_in_doubt
+from ftcseg.teaching.patches import DoubtRates, without_doubt
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.teaching.ramp import is_burn_in
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.turns import turn_steps
-from ftcseg.types import IGNORE, Clock, Labeled, PseudoLabels, SemiBatch, StepResult, ViewPlan
+from ftcseg.types import Clock, Labeled, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import paste_partner
 
 WHOLE = 3.3
@@ -71,7 +71,6 @@ class BeyondPixels(Method):
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
         labeled, unlabeled, pupil, height = batch.labeled, batch.unlabeled, self.pupil, batch.labeled.images.shape[-2]
-        self._turn(clock)
         if unlabeled is None or self._is_first_epoch(clock):
             # 0  In the first epoch labels alone teach both networks: L = (L_sup + L_multi) / 2.
             said = ask_labeled(pupil.student, labeled.images)
@@ -90,15 +89,12 @@ class BeyondPixels(Method):
         # 3  What the network is sure of in the weak view labels the pixels of each stream, and with them its patches.
         pseudo = pupil.judge(said, labeled, unlabeled)
         mixed = [*(mix_pseudo(pseudo, box) for box in unlabeled.boxes), pseudo]
-        patches = [self._patch_labels(labels, weak_maps[0]) for labels in mixed]
+        patches = [self.patches.label(labels, pupil.thresholds.accept(labels), weak_maps[0]) for labels in mixed]
         # 4  Of each class, doubt the patches in which the classifier believes least when it is shown clean images.
         clean = [paste_partner(unlabeled.weak, box) for box in unlabeled.boxes]
-        doubted = [
-            *self.patches.doubt_views(pupil.student, clean, patches[:2]),
-            self.patches.doubt_features(weak_maps[0], height, patches[2]),
-        ]
+        doubted = self.patches.doubt(pupil.student, clean, weak_maps[0], patches)
         # 5  There, pixels of the doubted class are left out. Patches learn from the labels that are not doubted.
-        trusted = [_without(labels, *doubt) for labels, *doubt in zip(mixed, doubted, patches, strict=True)]
+        trusted = [without_doubt(*each) for each in zip(mixed, doubted, patches, strict=True)]
         views, features = pupil.compare(said.strong, trusted[:2]), pupil.compare([disturbed], trusted[2:])
         patch = self.params.patch_weight * patch_loss(answers, patches, doubted)
         # 6  L = (L_sup + L_multi + (L_strong1 + L_strong2) / 4 + L_features / 2 + 0.1 (M_1 + M_2 + M_features)) / 3.3.
@@ -107,7 +103,10 @@ class BeyondPixels(Method):
         return replace(result, pseudo=pupil.counts(pseudo))
 
     def after_update(self, clock: Clock) -> None:
-        """Nobody follows."""
+        """Nobody follows; at the end of an epoch the doubted shares grow."""
+        period = turn_steps(clock, self.params.period)
+        if (clock.step + 1) % period == 0:
+            self.patches.rates.turn(clock.total // period)
 
     def teachers(self) -> list[nn.Module]:
         """There is none."""
@@ -123,24 +122,11 @@ class BeyondPixels(Method):
 
     def facts(self) -> Mapping[str, Tensor]:
         """Beside thresholds and OPR: the doubted share of each class, and its best probability of true positives."""
-        return {
-            **self.pupil.facts(),
-            "doubt": self.patches.rates.delta.clone(),
-            "best": self.patches.rates.best.clone(),
-        }
-
-    def _turn(self, clock: Clock) -> None:
-        period = turn_steps(clock, self.params.period)
-        if clock.step and clock.step % period == 0:
-            self.patches.rates.turn(clock.total // period)
+        return {**self.pupil.facts(), **self.patches.rates.facts()}
 
     def _is_first_epoch(self, clock: Clock) -> bool:
         # A run without a burn-in has the paper's: one epoch, or what a run of this length calls one.
         return is_burn_in(clock, self.pupil.params.burn_in or turn_steps(clock, self.params.period))
-
-    def _patch_labels(self, pseudo: PseudoLabels, first: Tensor) -> PatchLabels:
-        sure = pseudo.labels.masked_fill(~self.pupil.thresholds.accept(pseudo), IGNORE)
-        return patch_labels(sure, self.pupil.student.num_classes, first.shape[-2:])
 
     def _sum(
         self, said: Answers, labeled: Labeled, parts: Mapping[str, Tensor], *, whole: float, weight: float = 1.0
@@ -149,7 +135,3 @@ class BeyondPixels(Method):
         learnt = [part if name == "multi" else weight * part for name, part in parts.items()]
         loss = torch.stack([torch.stack([sup, *learnt]).sum() / whole, *opr.values()]).sum()
         return StepResult(loss, {"sup": sup, **parts, **opr})
-
-
-def _without(pseudo: PseudoLabels, doubted: Tensor, patches: PatchLabels) -> PseudoLabels:
-    return replace(pseudo, valid=pseudo.valid & ~pixels_in_doubt(doubted, pseudo.labels, patches.side))

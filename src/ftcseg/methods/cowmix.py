@@ -85,9 +85,7 @@ class CowMix(Method):
         loss = weight * unsup if self.params.apart else (sup + weight * unsup) / 2
         extra = pair.opr_losses(said, labeled)
         counts = pseudo_counts(pseudo, keep, pair.student.num_classes)
-        return StepResult(
-            torch.stack([loss, *extra.values()]).sum(), {"sup": sup, "unsup": unsup, **extra}, counts
-        )
+        return StepResult(torch.stack([loss, *extra.values()]).sum(), {"sup": sup, "unsup": unsup, **extra}, counts)
 
     def after_update(self, clock: Clock) -> None:
         """The running mean follows; where a part ends it becomes the fixed teacher, and a new student begins."""

@@ -71,7 +71,6 @@ class DASO(Method):
         said = self.pair.ask(labeled, unlabeled, [paste_partner(view, box)], taught=True)
         # 2  Labelled pixels, as the teacher sees them, enter the queues of their classes.
         self._remember(said, labeled, clock)
-        self._turn(clock)
         more: dict[str, Tensor] = {}
         if self._age(clock) >= self._pretraining(clock) and bool(self.queues.known().any()):
             # 3  q: how much a pixel looks like each class's mean, in the teacher's eyes and in the student's.
@@ -88,6 +87,13 @@ class DASO(Method):
         # 7  L = (L_sup + L_unsup + L_align) / 2; the part «align» is logged as it counts.
         result = self.pair.conclude(said, labeled, pseudo, unsup, clock)
         return replace(result, loss=result.loss + sum(more.values()), parts={**result.parts, **more})
+
+    def after_update(self, clock: Clock) -> None:
+        """The teacher follows; at the end of a period the shares of pseudo-labels are those of the period."""
+        self.pair.follow(clock)
+        # Never longer than the pretraining, so that there are shares when it ends.
+        if self._age(clock.tick()) % min(self.params.refresh, self._pretraining(clock)) == 0:
+            self.shares.turn()
 
     def facts(self) -> Mapping[str, Tensor]:
         """Beside the pair's: how far likeness is trusted per class, and how many vectors each queue holds."""
@@ -106,11 +112,6 @@ class DASO(Method):
         size, temperature = said.weak.shape[-2:], self.params.temperature
         weak, strong = said.embedded.weak, said.embedded.strong[0]
         return self.queues.likeness(weak, size, temperature), self.queues.likeness(strong, size, temperature)
-
-    def _turn(self, clock: Clock) -> None:
-        # Never longer than the pretraining, so that there are shares when it ends.
-        if self._age(clock) % min(self.params.refresh, self._pretraining(clock)) == 0:
-            self.shares.turn()
 
     def _age(self, clock: Clock) -> int:
         return clock.step - self.pair.params.burn_in

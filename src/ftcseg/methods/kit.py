@@ -32,6 +32,8 @@ class Kit:
     seed: int
     view: tuple[int, int, int] | None = None
     """(channels, height, width) of training views, for methods that store some; None where nobody said."""
+    resumed: bool = False
+    """Whether a checkpoint is about to fill in all weights and statistics: what they come from need not be there."""
 
     def pair(self, *, labels_itself: bool = False) -> Pair:
         """The student with an EMA teacher and the run's threshold rule."""

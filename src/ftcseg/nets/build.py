@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ftcseg.nets.heads import Head, head_named
 from ftcseg.nets.heads.fusion import LIGHT_FEATURES, RESNET_FEATURES
+from ftcseg.nets.heads.vlg import VLGHead
 from ftcseg.nets.opr import OPRParams, OPRStack
 from ftcseg.nets.segmenter import Segmenter
 
@@ -61,18 +62,30 @@ def build_model(  # noqa: PLR0913  the way in: each choice has a name
     )
     set_trainable(backbone, encoder_mode)
     wide = backbone.channels[-1] if reading.asks_classes and reading.gate_head == "head_wide" else None
-    top = build_head(head, backbone.channels, num_classes, features=head_features, wide=wide)
+    text = backbone.text_width
+    top = build_head(head, backbone.channels, num_classes, features=head_features, wide=wide, text=text)
     stack = OPRStack(backbone.channels, num_classes, reading) if reading.layers else None
     return Segmenter(backbone, top, stack, num_classes), report
 
 
 def build_head(
-    name: str, channels: Sequence[int], num_classes: int, *, features: int | None = None, wide: int | None = None
+    name: str,
+    channels: Sequence[int],
+    num_classes: int,
+    *,
+    features: int | None = None,
+    wide: int | None = None,
+    text: int | None = None,
 ) -> Head:
-    """The head of that name for an encoder of these widths; «dpt» on convolutional stages is its fusion head."""
+    """The head of that name for an encoder of these widths; «dpt» on convolutional stages is its fusion head.
+
+    `text` is the encoder's `text_width`, for the head that reads language.
+    """
     make = head_named(name)
     if name == "dpt" and len(set(channels)) > 1:
         make = head_named("fusion")
     if make is head_named("fusion") and features is None:
         features = RESNET_FEATURES if channels[-1] >= BOTTLENECK_WIDTH else LIGHT_FEATURES
+    if make is VLGHead:
+        return VLGHead(channels, num_classes, features=features, wide=wide, text=text)
     return make(channels, num_classes, features=features, wide=wide)

@@ -73,6 +73,9 @@ class OPRParams:
     """Ours: weight of the probe's own cross-entropy. A hard gate gives a probe no gradient. Legacy had none: 0."""
     probe_detach: bool = True
     """Ours: the probe reads features without gradient, so that judging prototypes cannot bend the encoder."""
+    probe_unit: bool = False
+    """Ours: the probe reads directions only, features and prototypes alike at the length sqrt(C). Convolutional stages
+    have features of any length, on which a probe with the head's rate never settles."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
@@ -143,7 +146,7 @@ class OPR(nn.Module):
 
     def gate_logits(self, classify: Classify | None = None) -> Tensor:
         """Z, (K, num_classes): how much each prototype looks like each class."""
-        judge = classify if self.probe is None else self.probe
+        judge = classify if self.probe is None else self._probed
         if judge is None:
             raise UsageError(f"OPR with gate_head «{self.params.gate_head}» needs the head's judgement of prototypes.")
         z: Tensor = judge(self.prototypes)
@@ -175,8 +178,15 @@ class OPR(nn.Module):
             return features.new_zeros(())
         pixels = (features.detach() if self.params.probe_detach else features).permute(0, 2, 3, 1)
         target = labels_at(labels, features.shape[-2:]).flatten()
-        total = F.cross_entropy(self.probe(pixels).flatten(0, 2), target, ignore_index=IGNORE, reduction="sum")
+        total = F.cross_entropy(self._probed(pixels).flatten(0, 2), target, ignore_index=IGNORE, reduction="sum")
         return total / (target != IGNORE).sum().clamp(min=1)
+
+    def _probed(self, vectors: Tensor) -> Tensor:
+        assert self.probe is not None
+        if self.params.probe_unit:
+            vectors = unit(vectors) * vectors.shape[-1] ** 0.5
+        logits: Tensor = self.probe(vectors)
+        return logits
 
     def set_prior(self, shares: Tensor) -> None:
         """Tell the class shares (any positive scale) that `prior_correction` divides out."""

@@ -15,7 +15,7 @@ from ftcseg.nets.patches import PatchClassifier
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.rng import seed_for
 from ftcseg.teaching.patches import DoubtRates, PatchLabels, doubtful, patch_labels
-from ftcseg.types import Clock
+from ftcseg.types import IGNORE, Clock, PseudoLabels
 
 
 class PatchPupil(nn.Module):
@@ -42,20 +42,26 @@ class PatchPupil(nn.Module):
             logits = self._ask(torch.cat(list(streams)), height, "patches", clock)
         return list(logits.split([len(stream) for stream in streams]))
 
-    @torch.no_grad()
-    def doubt_views(self, student: Segmenter, views: Sequence[Tensor], patches: Sequence[PatchLabels]) -> list[Tensor]:
-        """Patches to doubt of each view, images (B, C, H, W), judged as both networks would be evaluated."""
-        with as_evaluated(student), as_evaluated(self.classifier):
-            first = student.features(torch.cat(list(views)))[0]
-            logits = self.classifier(first, views[0].shape[-2] / first.shape[-2])
-        each = zip(logits.split([len(view) for view in views]), patches, strict=True)
-        return [doubtful(answer, patch, self.rates.delta) for answer, patch in each]
+    def label(self, pseudo: PseudoLabels, sure: Tensor, first: Tensor) -> PatchLabels:
+        """Patch labels at the cells of this map, made of the pixels that are sure, (B, H, W) bool."""
+        return patch_labels(pseudo.labels.masked_fill(~sure, IGNORE), len(self.rates.delta), first.shape[-2:])
 
     @torch.no_grad()
-    def doubt_features(self, first: Tensor, height: int, patches: PatchLabels) -> Tensor:
-        """Patches to doubt of a map, judged as the classifier learns, in train mode; it remembers nothing of it."""
+    def doubt(
+        self, student: Segmenter, views: Sequence[Tensor], first: Tensor, patches: Sequence[PatchLabels]
+    ) -> list[Tensor]:
+        """Patches to doubt: of each view, images (B, C, H, W), and last of a map that the student has made.
+
+        Views are judged as both networks would be evaluated; the map as it was made, in train mode, and nothing of it
+        is remembered. `patches` are the labels of all of them.
+        """
+        cell = views[0].shape[-2] / first.shape[-2]
+        with as_evaluated(student), as_evaluated(self.classifier):
+            logits = self.classifier(student.features(torch.cat(list(views)))[0], cell)
         with still_statistics(self.classifier):
-            return doubtful(self.classifier(first, height / first.shape[-2]), patches, self.rates.delta)
+            answers = [*logits.split([len(view) for view in views]), self.classifier(first, cell)]
+        each = zip(answers, patches, strict=True)
+        return [doubtful(answer, patch, self.rates.delta) for answer, patch in each]
 
     def _ask(self, first: Tensor, height: int, name: str, clock: Clock) -> Tensor:
         drop = FeatureDrop(seed=seed_for(self.seed, name, clock.step), rate=self.drop)

@@ -8,7 +8,7 @@ area.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ftcseg.distributed import sum_over_ranks
 from ftcseg.nets.patches import PATCH, odd_cells
-from ftcseg.types import IGNORE
+from ftcseg.types import IGNORE, PseudoLabels
 
 POWER = 1.5
 """How a loss of probability becomes a growth of the doubted share; the paper's."""
@@ -63,10 +63,11 @@ def doubtful(logits: Tensor, patches: PatchLabels, rates: Tensor) -> Tensor:
     return doubted.unflatten(1, (len(logits), *logits.shape[2:])).movedim(1, 0)
 
 
-def pixels_in_doubt(doubted: Tensor, labels: Tensor, side: int) -> Tensor:
-    """(B, H, W) bool: pixels whose class is doubted in a patch that they are in; `labels` are class ids everywhere."""
-    near = _around(doubted.float(), side).movedim(1, -1)
-    return near.flatten()[_cells(labels, near.shape[1:3]) * near.shape[-1] + labels]
+def without_doubt(pseudo: PseudoLabels, doubted: Tensor, patches: PatchLabels) -> PseudoLabels:
+    """Pseudo-labels of which a pixel is not valid whose class is doubted in any patch that it is in."""
+    near = _around(doubted.float(), patches.side).movedim(1, -1)
+    slot = _cells(pseudo.labels, near.shape[1:3]) * near.shape[-1] + pseudo.labels
+    return replace(pseudo, valid=pseudo.valid & ~near.flatten()[slot])
 
 
 class DoubtRates(nn.Module):
@@ -112,6 +113,10 @@ class DoubtRates(nn.Module):
         self.best_period.copy_(torch.where(better, self.period, self.best_period))
         self.period += 1
         self.sums.zero_()
+
+    def facts(self) -> dict[str, Tensor]:
+        """The rates, and the best that was ever reached."""
+        return {"doubt": self.delta.clone(), "best": self.best.clone()}
 
 
 def _around(maps: Tensor, side: int) -> Tensor:

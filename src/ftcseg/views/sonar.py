@@ -111,4 +111,4 @@ def _polar(image: Tensor) -> tuple[Tensor, Tensor]:
     height, width = image.shape[-2:]
     away = (height - torch.arange(height, dtype=image.dtype, device=image.device)[:, None]) / height
     aside = (torch.arange(width, dtype=image.dtype, device=image.device)[None, :] + 0.5 - width / 2) / height
-    return torch.hypot(*torch.broadcast_tensors(away, aside)), torch.atan2(*torch.broadcast_tensors(aside, away))
+    return torch.hypot(away, aside), torch.atan2(aside, away)

@@ -52,6 +52,8 @@ class Encoder(nn.Module):
     """Name of the parameter that first touches the image."""
     unused: frozenset[str] = frozenset()
     """Parameters kept because published weights have them; no output depends on them and they are never trained."""
+    text_width: int | None = None
+    """Width of the text embeddings that its deepest map can be compared with; None where it knows no language."""
     frozen_blocks: int = 0
     """How many of the first blocks are frozen; set by `set_trainable`."""
 

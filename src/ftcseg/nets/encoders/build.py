@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftcseg.errors import UsageError, unknown_name
-from ftcseg.nets.encoders import dinov2, efficientnet_lite, hub, mit, resnet, tiny
+from ftcseg.nets.encoders import clip, dinov2, efficientnet_lite, hub, mit, resnet, tiny
 from ftcseg.nets.encoders.base import RGB, Encoder, Options, StrideIn, fit_input
 from ftcseg.nets.encoders.table import ENCODERS
 from ftcseg.nets.encoders.table import Family as FamilyName
@@ -61,6 +61,12 @@ def build_encoder(  # noqa: PLR0913 - each is a choice of the user's
         resnet_stride=resnet_stride,
     )
     if hub.is_foreign(name):
+        if clip.is_clip(name):
+            _refuse(name, options, frozenset())
+            spoken, report = clip.build(name, weights, options)
+            if checkpointing:
+                recompute_blocks(spoken)
+            return spoken, report
         _refuse(name, options, frozenset({"drop_path"}))
         foreign, report = hub.build(name, weights, options)
         if checkpointing:

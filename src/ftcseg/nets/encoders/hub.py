@@ -95,8 +95,8 @@ def is_foreign(name: str) -> bool:
 
 def build(name: str, weights: str | Path | None, options: Options) -> tuple[HubEncoder, WeightsReport]:
     """A backbone with its own weights ("default"), those of a file with the same names, or random ones (None)."""
-    place = _place(name)
-    with _quiet():
+    place = place_of(name)
+    with quiet():
         config = _config(name, place, options)
         kind, facts = _dry_run(name, place, config)
         if weights == "default":
@@ -119,7 +119,7 @@ def recompute_layers(encoder: HubEncoder, name: str) -> None:
         raise UsageError(f"{name} cannot trade time for memory: leave checkpointing out.") from error
 
 
-def _place(name: str) -> str:
+def place_of(name: str) -> str:
     """What transformers is to open: a folder that exists, or a name on the hub."""
     if name.startswith(HUB):
         return name.removeprefix(HUB)
@@ -132,16 +132,21 @@ def _place(name: str) -> str:
     return str(folder)
 
 
-def _config(name: str, place: str, options: Options) -> Any:
-    """The model's configuration, set to give four maps."""
+def read_config(name: str, place: str) -> Any:
+    """The model's configuration as it was published."""
     try:
-        config = _transformers().AutoConfig.from_pretrained(place, trust_remote_code=False)
+        return library().AutoConfig.from_pretrained(place, trust_remote_code=False)
     except ValueError as error:  # an unknown kind of model, or one that brings its own code
         raise UsageError(f"{name} cannot be used: {error}") from error
     except Exception as error:  # the client lets errors of its transport and of the system through
         if name.startswith(HUB):
             raise FetchError(hub_remedy(place)) from error
         raise UsageError(f"{name} cannot be read as a transformers model: {error}") from error
+
+
+def _config(name: str, place: str, options: Options) -> Any:
+    """The model's configuration, set to give four maps."""
+    config = read_config(name, place)
     stages = len(getattr(config, "stage_names", None) or ())
     if stages < MAPS:
         raise UsageError(f"{name} is a {config.model_type}, which cannot give {MAPS} maps. Choose another backbone.")
@@ -163,7 +168,7 @@ def _dry_run(name: str, place: str, config: Any) -> tuple[Any, Facts]:
     multiple = STAGED_MULTIPLE if staged else int(config.patch_size)
     try:
         with torch.device("meta"):
-            backbone = _transformers().AutoBackbone.from_config(config)
+            backbone = library().AutoBackbone.from_config(config)
             maps = backbone(torch.empty(1, config.num_channels, 2 * multiple, 3 * multiple)).feature_maps
             names, parameters = zip(*backbone.named_parameters(), strict=True)
             grads: tuple[Tensor | None, ...] = torch.autograd.grad(
@@ -174,7 +179,7 @@ def _dry_run(name: str, place: str, config: Any) -> tuple[Any, Facts]:
             f"{name} cannot be an encoder for images of any size ({type(error).__name__}: {error})."
         ) from error
     unused = tuple(key for key, grad in zip(names, grads, strict=True) if grad is None)
-    mean, std = _stats(place)
+    mean, std = stats_of(place)
     return type(backbone), Facts(tuple(m.shape[1] for m in maps), multiple, unused, mean, std)
 
 
@@ -212,7 +217,7 @@ def _pretrained(name: str, place: str, kind: Any, config: Any) -> tuple[Any, Wei
     return backbone, WeightsReport(name, matched, tuple(missing), tuple(unexpected), reshaped)
 
 
-def _stats(place: str) -> tuple[Sequence[float], Sequence[float]]:
+def stats_of(place: str) -> tuple[Sequence[float], Sequence[float]]:
     """Mean and std as the model's own preprocessing has them, or ImageNet's."""
     base = import_module("transformers.image_processing_base")
     try:
@@ -241,9 +246,9 @@ def _units(module: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Transformers without its progress bars and tables: what they say is in our report."""
-    logging = _transformers().logging
+    logging = library().logging
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -255,7 +260,8 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _transformers() -> Any:
+def library() -> Any:
+    """Transformers itself."""
     try:
         return import_module("transformers")  # lazy: it takes seconds
     except ImportError as error:

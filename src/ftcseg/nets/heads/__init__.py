@@ -10,8 +10,15 @@ from ftcseg.nets.heads.deeplab import DeepLabHead
 from ftcseg.nets.heads.dpt import DPTHead
 from ftcseg.nets.heads.fusion import FusionHead
 from ftcseg.nets.heads.mlp import MLPHead
+from ftcseg.nets.heads.vlg import VLGHead
 
-HEADS: Mapping[str, MakeHead] = {"dpt": DPTHead, "fusion": FusionHead, "deeplab": DeepLabHead, "mlp": MLPHead}
+HEADS: Mapping[str, MakeHead] = {
+    "dpt": DPTHead,
+    "fusion": FusionHead,
+    "deeplab": DeepLabHead,
+    "mlp": MLPHead,
+    "vlg": VLGHead,
+}
 
 
 def head_named(name: str) -> MakeHead:
@@ -21,4 +28,4 @@ def head_named(name: str) -> MakeHead:
     return HEADS[name]
 
 
-__all__ = ["HEADS", "DPTHead", "DeepLabHead", "FusionHead", "Head", "MLPHead", "MakeHead", "head_named"]
+__all__ = ["HEADS", "DPTHead", "DeepLabHead", "FusionHead", "Head", "MLPHead", "MakeHead", "VLGHead", "head_named"]
