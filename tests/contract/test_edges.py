@@ -1,4 +1,4 @@
-"""What a method may be shown: one image, nothing known, a class that is not there, two classes or forty, any channels."""
+"""What a method may be shown: one image, nothing known, an absent class, two classes or forty, any channels."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from round_kits import batch_at, same, small_kit, state
-from tiny_clip import save_clip
 from torch import Tensor, nn
 
 import ftcseg.methods.semivl as file
@@ -23,6 +22,7 @@ from ftcseg.nets.encoders.clip import ClipEncoder, embed_texts
 from ftcseg.nets.heads.vlg import VLGHead
 from ftcseg.teaching.guide import Guide, Words, guided_loss, prompts_of
 from ftcseg.types import ClassInfo, ClassTable, Clock, PseudoLabels
+from tiny_clip import save_clip
 
 HALF_WAY = Clock(step=5, total=10)
 CLASSES = ClassTable(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_clip import PATCH, WIDTH, save_clip, transformers
 from torch import Tensor, nn
 
 from ftcseg.errors import FetchError, UsageError
@@ -18,6 +17,7 @@ from ftcseg.nets.folder import ModelSpec, load_model, save_model
 from ftcseg.nets.heads.vlg import ClassAttention, VLGHead
 from ftcseg.nets.weights import WeightsError
 from ftcseg.types import ClassTable
+from tiny_clip import PATCH, WIDTH, save_clip, transformers
 
 
 @pytest.fixture(autouse=True)

@@ -27,17 +27,16 @@ def read(ask: Ask, results: list[Result]) -> Answer:
 
 
 def _table(labels: str, results: list[Result]) -> Table:
-    rows = list(dict.fromkeys(r.cell.row for r in results))
-    columns = {row: _numbers([r for r in results if r.cell.row == row]) for row in rows}
-    rows.sort(key=lambda row: -(columns[row][0].mean if columns[row][0] else 0.0))
-    values = [[found.mean if found else None for found in (columns[row][i] for row in rows)] for i in range(5)]
-    best, second = leaders(values)
-    minutes = {row: sum(r.seconds for r in results if r.cell.row == row) / 60 for row in rows}
-    count = {row: sum(r.cell.row == row for r in results) for row in rows}
+    rows = {row: [r for r in results if r.cell.row == row] for row in dict.fromkeys(r.cell.row for r in results)}
+    order = sorted(rows, key=lambda row: -summary([r.miou() for r in rows[row]]).mean)
+    numbers = {row: _numbers(rows[row]) for row in order}
+    columns = zip(*(numbers[row] for row in order), strict=True)
+    best, second = leaders([[found.mean if found else None for found in column] for column in columns])
+    minutes = {row: summary([r.seconds / 60 for r in rows[row]]).mean for row in order}
     return Table(
         f"{labels} of the labels",
         ("method", "mIoU, last", "mIoU, best", "head", "middle", "tail", "minutes a run"),
-        tuple((row, *map(spoken, columns[row]), f"{minutes[row] / count[row]:.1f}") for row in rows),
+        tuple((row, *map(spoken, numbers[row]), f"{minutes[row]:.1f}") for row in order),
         best,
         second,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 EMBEDDED = "embedded"
@@ -49,7 +50,7 @@ class Cell:
         return f"{self.row}, {self.labels} labels, seed {self.seed}"
 
 
-def grid(ask: Ask, rows: dict[str, tuple[str, tuple[str, ...]]]) -> list[Cell]:
+def grid(ask: Ask, rows: Mapping[str, tuple[str, tuple[str, ...]]]) -> list[Cell]:
     """Every row at every label amount and seed; a row is (method, settings of its own).
 
     Seeds go outermost, so that a study that is stopped early has whole tables of fewer seeds.
