@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,6 +154,23 @@ def test_datasets_are_listed(run: Terminal, tmp_path: Path) -> None:
     assert rows["flsmd"]["found"] == str(tmp_path / "flsmd")
     assert (rows["flsmd"]["frames"], rows["flsmd"]["train"], rows["flsmd"]["val"]) == (1868, 1494, 374)
     assert rows["voc"]["found"] is None
+
+
+def test_methods_are_listed_and_one_tells_its_settings(run: Terminal) -> None:
+    listed = run("methods").out
+    assert re.search(r"^cps +Chen et al\. +2021 +two networks, each learning", listed, re.MULTILINE)
+    rows = {row["name"]: row for row in json.loads(run("methods", "--json").out)}
+    assert rows["ftc-paper"]["line"] == "ftc with the paper's equations to the letter"
+    told = run("methods", "fixmatch").out
+    assert told.startswith("FixMatch (Sohn et al. 2020): one strong view")
+    assert re.search(r"^ema_teacher +true +Whether an EMA teacher labels", told, re.MULTILINE)
+    assert "tau=0.0, teaching.ema=0.99" in run("methods", "mean-teacher").out
+    assert "It has no settings of its own." in run("methods", "supervised").out
+    one = json.loads(run("methods", "ftc-paper", "--json").out)
+    assert one["preset"]["opr.layers"] == 2
+    assert [setting["name"] for setting in one["settings"]] == ["strong_views", "comp_drop"]
+    assert all(setting["meaning"] for setting in one["settings"])
+    assert "Did you mean cps" in run.refused("methods", "cpss")
 
 
 def test_the_version_is_told(run: Terminal) -> None:

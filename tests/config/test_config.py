@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,8 +32,11 @@ from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.files import read_yaml, to_yaml
 from ftcseg.methods import METHODS, find_method
 from ftcseg.methods.ftc import FTCSeg
+from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.thresholds.atc import ATC
 from ftcseg.teaching.thresholds.fixed import Fixed
+from ftcseg.teaching.thresholds.flexmatch import FlexThresholds
+from ftcseg.teaching.thresholds.freematch import FreeThresholds
 from ftcseg.types import ClassTable, MaskCoding, MaskFile, Record
 from picture_sets import picture, save
 
@@ -94,11 +97,51 @@ def test_every_preset_builds(method: str, labeled: Dataset) -> None:
     config, _ = resolved(method, *SMALL, "data.short_side=40", facts=replace(FACTS, frame=(40, 60)))
     network = build_network(config, labeled.classes, 1)
     built = build_method(config, network, labeled, torch.tensor([1600.0, 1600.0, 1600.0]))
-    assert type(built).__module__ == f"ftcseg.methods.{config.method.replace('-', '_')}"
-    assert isinstance(built.pair.thresholds, ATC if config.thresholds == "atc" else Fixed)
-    assert (built.pair.student.opr is not None) == (config.opr.layers > 0)
+    file = {"crest-plus": "crest"}.get(config.method, config.method.replace("-", "_"))
+    assert type(built).__module__ == f"ftcseg.methods.{file}"
+    kinds = {"fixed": Fixed, "atc": ATC, "flexmatch": FlexThresholds, "freematch": FreeThresholds}
+    assert type(built.labeler()[1]) is kinds[config.thresholds]
+    for net in built.predictors().values():
+        assert (cast("Segmenter", net).opr is not None) == (config.opr.layers > 0)
     assert view_params(config, network.spec).geometry.crop == (40, 60)
     assert view_params(config, network.spec).in_channels == network.spec.in_channels == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [("fixed", Fixed), ("atc", ATC), ("flexmatch", FlexThresholds), ("freematch", FreeThresholds)],
+)
+def test_any_rule_goes_with_any_method(rule: str, kind: type, labeled: Dataset) -> None:
+    for method in ("fixmatch", "ftc", "cps", "unimatch-v1"):
+        config, _ = resolved(method, *SMALL, f"thresholds={rule}")
+        built = build_method(config, build_network(config, labeled.classes, 1), labeled, torch.ones(3))
+        assert type(built.labeler()[1]) is kind
+
+
+def test_the_rules_have_settings_of_their_own() -> None:
+    config, draft = resolved(
+        "flexmatch", "flexmatch.status=rate", "freematch.quantile=0.8", "freematch.clip=[0, 0.95]", "steps=8784"
+    )
+    assert config.thresholds == "flexmatch"
+    assert config.flexmatch.status == "rate"
+    assert (config.freematch.quantile, config.freematch.clip) == (0.8, (0, 0.95))
+    # A tenth of the paper's run: a memory of 100 steps instead of 1000.
+    assert [config.flexmatch.momentum, config.freematch.momentum] == pytest.approx([0.99, 0.99])
+    assert draft.why["flexmatch.momentum"].startswith("8784 steps instead of")
+    with pytest.raises(UsageError, match="thresholds"):
+        resolved("fixmatch", "thresholds=softmatch")
+    with pytest.raises(UsageError, match="linear"):
+        resolved("fixmatch", "flexmatch.mapping=linaer")
+
+
+def test_another_network_starts_its_prototypes_as_the_first_does(labeled: Dataset) -> None:
+    config, _ = resolved("cps", *SMALL, "opr.layers=1", "opr.init=features", "opr.prior_correction=true")
+    method = build_method(config, build_network(config, labeled.classes, 1), labeled, torch.tensor([6.0, 3.0, 1.0]))
+    for net in method.predictors().values():
+        stack = cast("Segmenter", net).opr
+        assert stack is not None
+        for _, stage in stack:
+            assert stage.log_prior.exp().tolist() == pytest.approx([0.6, 0.3, 0.1])
 
 
 def test_the_named_readings_differ_where_they_say() -> None:

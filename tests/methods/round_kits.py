@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -80,5 +79,9 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def without_unlabeled(batch: SemiBatch) -> SemiBatch:
-    return replace(batch, unlabeled=None)
+def say(net: Segmenter, probs: tuple[float, float, float]) -> None:
+    """From now on the network says this of every pixel."""
+    with torch.no_grad():
+        net.head.classifier.weight.zero_()
+        assert net.head.classifier.bias is not None
+        net.head.classifier.bias.copy_(torch.tensor(probs).log())

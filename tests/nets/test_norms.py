@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ftcseg.nets.norms import still_statistics
+from ftcseg.nets.norms import as_evaluated, still_statistics
 
 
 def norms(momentum: float | None = 0.1) -> nn.Sequential:
@@ -67,3 +67,18 @@ def test_a_network_without_norms_is_left_alone() -> None:
 
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def test_answering_as_evaluated_changes_nothing_for_later() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.9)))
+    module[3].eval()  # a part that somebody put to rest stays so
+    images = torch.randn(2, 1, 4, 4)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with as_evaluated(module):
+        first = module(images)
+        assert torch.equal(first, module(images))  # nothing is dropped
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert [part.training for part in module.modules()] == [True, True, True, True, False, False]
+    with pytest.raises(KeyError), as_evaluated(module):
+        raise KeyError
+    assert module.training

@@ -90,6 +90,17 @@ def test_logits_have_the_images_size(head: str, height: int, width: int) -> None
     assert model(images(1, 3, height, width)).shape == (1, 3, height, width)
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_decoding_is_embedding_and_then_classifying(head: str) -> None:
+    model = tiny(head, layers=2).eval()
+    maps = model.features(images(2, 3, 32, 48))
+    embedding = model.embed(maps)
+    assert embedding.shape[:2] == (2, model.head.classifier.in_channels)
+    assert torch.equal(model.classify(embedding, (32, 48)), model.decode(maps, (32, 48)))
+    silent = model.embed(maps, lambda features: [f * 0 for f in features])
+    assert not torch.equal(silent, embedding)
+
+
 @pytest.mark.parametrize("num_classes", [2, 40])
 @pytest.mark.parametrize("channels", [1, 5])
 def test_any_number_of_classes_and_channels(num_classes: int, channels: int) -> None:

@@ -13,7 +13,7 @@ from ftcseg.losses.pixel import Normaliser, pixel_loss
 from ftcseg.nets.build import build_model
 from ftcseg.nets.opr import OPRParams
 from ftcseg.nets.segmenter import Segmenter
-from ftcseg.teaching.answers import Answers, ask
+from ftcseg.teaching.answers import Answers, ask, ask_labeled
 from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.params import TeachingParams
 from ftcseg.teaching.thresholds.atc import ATC, ATCParams
@@ -251,3 +251,26 @@ def test_perturbations_touch_strong_views_only() -> None:
     assert torch.equal(plain.weak, disturbed.weak)
     assert torch.equal(disturbed.strong[0][0], disturbed.strong[0][1])  # nothing is left of what was seen
     assert not torch.equal(plain.strong[0], disturbed.strong[0])
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen"])
+def test_what_the_classifiers_read_comes_with_what_they_say(mode: str) -> None:
+    model, teacher = net(mode=mode).eval(), net(layers=1).eval()
+    said = ask(model, teacher, (images(2), images(3, 1), [images(3, 2), images(3, 3)]), teacher_on_labels=True)
+    read = said.embedded
+    assert read is not None
+    assert read.taught is not None
+    assert said.taught is not None
+    for who, embedding, logits in (
+        (model, read.labeled, said.labeled),
+        (model, read.strong[1], said.strong[1]),
+        (teacher, read.weak, said.weak),
+        (teacher, read.taught, said.taught),
+    ):
+        torch.testing.assert_close(who.classify(embedding, (32, 48)), logits)
+    assert not read.weak.requires_grad
+    assert not read.taught.requires_grad
+    alone = ask_labeled(model, images(2))
+    assert alone.strong == []
+    assert alone.embedded is not None
+    torch.testing.assert_close(alone.embedded.labeled, read.labeled, atol=1e-5, rtol=1e-4)

@@ -20,12 +20,15 @@ from ftcseg.methods.kit import Kit
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.rng import random_for
 from ftcseg.teaching.answers import ask
-from ftcseg.teaching.pseudo import mix_pseudo, probability_of, pseudo_counts
+from ftcseg.teaching.pseudo import mix_pseudo, probability_of
 from ftcseg.teaching.rounds import Rounds, equal_starts
 from ftcseg.teaching.teacher import follow, make_teacher
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import draw_cow_mask, paste_partner
+
+SUPERVISED = 0.3
+"""Share of the run that learns from labels where no burn-in is set; the paper's is a run of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ class CowMix(Method):
         super().__init__(kit.pair())
         self.params, self.seed, self.burn_in = params, kit.seed, kit.teaching.burn_in
         self.labeler_net = make_teacher(self.pair.student)
-        first = self.burn_in or kit.steps // (params.rounds + 1)
+        first = self.burn_in or round(SUPERVISED * kit.steps)
         starts = (0, first, *equal_starts(kit.steps, params.rounds, first)[1:])
         self.rounds = Rounds(self.pair.student, starts, kit.steps)
 
@@ -84,8 +87,8 @@ class CowMix(Method):
         sup, weight = pixel_loss(said.labeled, labeled.labels), pair.weight(self.rounds.teaching(clock, self.burn_in))
         loss = weight * unsup if self.params.apart else (sup + weight * unsup) / 2
         extra = pair.opr_losses(said, labeled)
-        counts = pseudo_counts(pseudo, keep, pair.student.num_classes)
-        return StepResult(torch.stack([loss, *extra.values()]).sum(), {"sup": sup, "unsup": unsup, **extra}, counts)
+        loss = torch.stack([loss, *extra.values()]).sum()
+        return StepResult(loss, {"sup": sup, "unsup": unsup, **extra}, pair.counts(pseudo))
 
     def after_update(self, clock: Clock) -> None:
         """The running mean follows; where a part ends it becomes the fixed teacher, and a new student begins."""

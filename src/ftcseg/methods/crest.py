@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from ftcseg.errors import UsageError
+from ftcseg.losses.pixel import pixel_loss
 from ftcseg.methods.base import Method
 from ftcseg.methods.kit import Kit
 from ftcseg.teaching.align import Alignment
-from ftcseg.teaching.answers import Answers
 from ftcseg.teaching.pseudo import mix_pseudo, pseudo_labels
 from ftcseg.teaching.rounds import Rounds, equal_starts
 from ftcseg.teaching.selection import Selection, selection_rates
 from ftcseg.teaching.teacher import follow, make_teacher
-from ftcseg.types import IGNORE, Clock, Labeled, SemiBatch, StepResult, Unlabeled, ViewPlan
+from ftcseg.types import IGNORE, Clock, SemiBatch, StepResult, Unlabeled, ViewPlan
 from ftcseg.views.mix import paste_partner
 
 WATCHED = 4
@@ -66,10 +66,11 @@ class CReST(Method):
         if unlabeled is None or self.pair.burns_in(own):
             return self.pair.learn_labels(batch)
         # 1  The labelled set holds, beside the labels, what the labeler was surest of: X and S of the paper.
-        grown = self._grow(labeled, unlabeled, clock)
+        added = self._added(unlabeled, clock)
         # 2  FixMatch on it: the teacher reads the weak view, the student the labelled set and the mixed strong view.
         (view,), (box,) = unlabeled.strong, unlabeled.boxes
-        said = self.pair.ask(grown, unlabeled, [paste_partner(view, box)])
+        said = self.pair.ask(labeled, unlabeled, [paste_partner(view, box), *(unlabeled.weak for _ in added)])
+        strong, again = said.strong[:1], said.strong[1:]
         # 3  Near the end of a generation, note how sure the teacher is of each class: it will be the labeler.
         if self._watches(clock):
             self.selection.observe(pseudo_labels(said.weak, unlabeled.valid))
@@ -77,10 +78,13 @@ class CReST(Method):
         if self.alignment is not None:
             self.alignment.observe(said.weak, unlabeled.valid)
             said = replace(said, weak=self.alignment.align(said.weak, self._t(clock)))
-        # 5  L = (L(X and S) + L_unsup) / 2. Thresholds are told of true labels only.
-        pseudo = self.pair.judge(_first(said, len(labeled.images)), labeled, unlabeled)
-        unsup = self.pair.compare(said.strong, [mix_pseudo(pseudo, box)])
-        return self.pair.conclude(said, grown, pseudo, unsup, own)
+        pseudo = self.pair.judge(said, labeled, unlabeled)
+        # 5  L = (L_sup + L_unsup) / 2, L_sup the mean over all labelled pixels, old and new.
+        sup = pixel_loss(torch.cat([said.labeled, *again]), torch.cat([labeled.labels, *added]))
+        unsup = self.pair.compare(strong, [mix_pseudo(pseudo, box)])
+        extra = self.pair.opr_losses(said, labeled)
+        loss = torch.stack([(sup + self.pair.weight(own) * unsup) / 2, *extra.values()]).sum()
+        return StepResult(loss, {"sup": sup, "unsup": unsup, **extra}, self.pair.counts(pseudo))
 
     def after_update(self, clock: Clock) -> None:
         """The teacher follows; at the end of a generation it becomes the labeler, and a new student begins."""
@@ -107,15 +111,14 @@ class CReST(Method):
         aligned = {} if self.alignment is None else self.alignment.facts()
         return {**self.pair.facts(), "generation": self.rounds.number.clone(), **self.selection.facts(), **aligned}
 
-    def _grow(self, labeled: Labeled, unlabeled: Unlabeled, clock: Clock) -> Labeled:
+    def _added(self, unlabeled: Unlabeled, clock: Clock) -> list[Tensor]:
+        """Labels for the weak view, IGNORE where the labeler was not sure enough; nothing in the first generation."""
         if self.rounds.at(clock) == 0:
-            return labeled
+            return []
         with torch.no_grad():
             logits: Tensor = self.labeler_net.net(unlabeled.weak)
         guess = pseudo_labels(logits, unlabeled.valid)
-        chosen = guess.labels.masked_fill(~self.selection.select(guess), IGNORE)
-        images, labels = torch.cat([labeled.images, unlabeled.weak]), torch.cat([labeled.labels, chosen])
-        return replace(labeled, images=images, labels=labels, ids=labeled.ids + unlabeled.ids)
+        return [guess.labels.masked_fill(~self.selection.select(guess), IGNORE)]
 
     def _watches(self, clock: Clock) -> bool:
         number = self.rounds.at(clock)
@@ -126,8 +129,3 @@ class CReST(Method):
     def _t(self, clock: Clock) -> float:
         share = self.rounds.at(clock) / max(1, self.params.generations - 1)
         return 1 + (self.params.t_min - 1) * share
-
-
-def _first(said: Answers, count: int) -> Answers:
-    """The answers with those to the first images of the labelled set alone."""
-    return replace(said, labeled=said.labeled[:count], taught=None if said.taught is None else said.taught[:count])

@@ -37,10 +37,10 @@ class PatchPupil(nn.Module):
         return area_loss(logits, patches.present, patches.share, patches.known)
 
     def ask(self, streams: Sequence[Tensor], height: int, clock: Clock, *, still: bool) -> list[Tensor]:
-        """Logits of each stream's patches; `still` keeps them out of the batch statistics."""
+        """Logits of the patches of each stream, all of them equally many; `still` moves no batch statistics."""
         with still_statistics(self.classifier) if still else nullcontext():
             logits = self._ask(torch.cat(list(streams)), height, "patches", clock)
-        return list(logits.split([len(stream) for stream in streams]))
+        return list(logits.chunk(len(streams)))
 
     def label(self, pseudo: PseudoLabels, sure: Tensor, first: Tensor) -> PatchLabels:
         """Patch labels at the cells of this map, made of the pixels that are sure, (B, H, W) bool."""
@@ -50,7 +50,7 @@ class PatchPupil(nn.Module):
     def doubt(
         self, student: Segmenter, views: Sequence[Tensor], first: Tensor, patches: Sequence[PatchLabels]
     ) -> list[Tensor]:
-        """Patches to doubt: of each view, images (B, C, H, W), and last of a map that the student has made.
+        """Patches to doubt: of each view, (B, C, H, W) images, and last of a map that the student has made.
 
         Views are judged as both networks would be evaluated; the map as it was made, in train mode, and nothing of it
         is remembered. `patches` are the labels of all of them.
@@ -59,7 +59,7 @@ class PatchPupil(nn.Module):
         with as_evaluated(student), as_evaluated(self.classifier):
             logits = self.classifier(student.features(torch.cat(list(views)))[0], cell)
         with still_statistics(self.classifier):
-            answers = [*logits.split([len(view) for view in views]), self.classifier(first, cell)]
+            answers = [*logits.chunk(len(views)), self.classifier(first, cell)]
         each = zip(answers, patches, strict=True)
         return [doubtful(answer, patch, self.rates.delta) for answer, patch in each]
 

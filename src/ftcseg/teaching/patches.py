@@ -60,7 +60,7 @@ def doubtful(logits: Tensor, patches: PatchLabels, rates: Tensor) -> Tensor:
     beliefs = logits.float().movedim(1, 0).flatten(1).masked_fill(~present, torch.inf)
     ranks = beliefs.argsort(dim=1).argsort(dim=1)
     doubted = present & (ranks < (present.sum(1) * rates).ceil()[:, None])
-    return doubted.unflatten(1, (len(logits), *logits.shape[2:])).movedim(1, 0)
+    return doubted.reshape(len(rates), len(logits), *logits.shape[2:]).movedim(1, 0)
 
 
 def without_doubt(pseudo: PseudoLabels, doubted: Tensor, patches: PatchLabels) -> PseudoLabels:
