@@ -23,7 +23,7 @@ demo: $(READY)
 	@$(BIN)/python -m ftcseg demo
 
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: $(READY)
 	$(BIN)/python -m ruff format --check .

@@ -32,7 +32,8 @@ class WeightGenerator(nn.Module):
         tokens = layer.norm1(pixels + self._attend(pixels, weights))
         tokens = layer.norm2(tokens + layer.linear2(F.relu(layer.linear1(tokens))))
         made = F.normalize(tokens, dim=1) * weights.norm(dim=1).min()
-        return made.reshape(len(embedding), *embedding.shape[2:], -1).movedim(-1, 1)
+        maps: Tensor = made.reshape(len(embedding), *embedding.shape[2:], weights.shape[1])
+        return maps.movedim(-1, 1)
 
     def _attend(self, pixels: Tensor, weights: Tensor) -> Tensor:
         attention = self.layer.self_attn
