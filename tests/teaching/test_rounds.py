@@ -111,6 +111,16 @@ def test_certainty_is_told_apart_far_up() -> None:
     assert selection.select(pseudo([0] * 4, sure)).flatten().tolist() == [False, False, True, True]
 
 
+def test_scores_and_shares_are_counted_over_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("selection", "align"):  # as if another process had seen the same
+        monkeypatch.setattr(f"ftcseg.teaching.{part}.sum_over_ranks", lambda tensor: 2 * tensor)
+    selection, alignment = Selection(torch.ones(2)), Alignment(torch.ones(2), momentum=0.5)
+    selection.observe(pseudo([0, 1], [0.5, 0.5]))
+    alignment.observe(logits_of([[0.9, 0.1], [0.7, 0.3]]), EVERYWHERE)
+    assert selection.counts.sum(1).tolist() == [2, 2]
+    assert alignment.mean.tolist() == pytest.approx([0.8, 0.2])
+
+
 # Alignment
 
 

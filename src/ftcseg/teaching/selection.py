@@ -1,4 +1,4 @@
-"""Class-rebalanced selection (CReST): of what a labeler says, each class keeps its most certain share; rare ones more."""
+"""Class-rebalanced selection (CReST): each class keeps the surest share of its pseudo-labels, rare ones more."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ LEAST_DOUBT = 2.0**-24
 
 
 def selection_rates(pixels: Tensor, alpha: float = 3.0) -> Tensor:
-    """The share of its pseudo-labels that each class keeps, (C,): (N_{C+1-k} / N_1) ** (1 / alpha) for the k-th commonest.
+    """The share of its pseudo-labels that each class keeps, (C,).
 
-    `pixels` are the labelled pixels N of each class. The commonest class keeps as small a share as the rarest is rarer
-    than it, softened by alpha; the rarest keeps everything. A class without labels counts as one pixel.
+    (N_{C+1-k} / N_1) ** (1 / alpha) for the k-th commonest class, where N, `pixels`, are the labelled pixels. The
+    commonest class keeps as small a share as the rarest is rarer than it, softened by alpha; the rarest keeps all. A
+    class without labels counts as one pixel.
     """
     ordered, order = pixels.float().clamp(min=1).sort(descending=True, stable=True)
     rates = torch.empty_like(ordered)

@@ -53,7 +53,8 @@ class Block(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, 1 + places, width) as it came."""
         heard: Tensor = tokens + self.attention(self.norm1(tokens))[0]
-        return heard + self.mlp(self.norm2(heard))
+        added: Tensor = self.mlp(self.norm2(heard))
+        return heard + added
 
 
 class Dense(Block):
@@ -167,7 +168,8 @@ def embed_texts(name: str, texts: Sequence[str]) -> Tensor:
 
 def _laid_out(tokens: Tensor, size: Sequence[int]) -> Tensor:
     """(B, 1 + places, width) as (B, width, h, w), without the class token."""
-    return tokens[:, 1:].transpose(1, 2).unflatten(2, tuple(size))
+    places = tokens[:, 1:].transpose(1, 2)
+    return places.reshape(*places.shape[:2], *size)
 
 
 def _stats(place: str) -> tuple[Sequence[float], Sequence[float]]:

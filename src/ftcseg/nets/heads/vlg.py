@@ -63,11 +63,11 @@ class ClassAttention(nn.Module):
         """(B, C, width, h, w) as it came; `words` is (C, width)."""
         batch, classes, _, *size = maps.shape
         coarse = F.avg_pool2d(maps.flatten(0, 1), [min(POOL, side) for side in size], ceil_mode=True)
-        tokens = coarse.unflatten(0, (batch, classes)).permute(0, 3, 4, 1, 2)  # (B, h, w, C, width)
+        tokens = coarse.view(batch, classes, *coarse.shape[1:]).permute(0, 3, 4, 1, 2)  # (B, h, w, C, width)
         heard = self.attend(self.norm1(tokens), words)
         heard = heard + self.mlp(self.norm2(tokens + heard))
         back = heard.permute(0, 3, 4, 1, 2).flatten(0, 1)
-        return maps + resize(back, size).unflatten(0, (batch, classes))
+        return maps + resize(back, size).view_as(maps)
 
     def attend(self, tokens: Tensor, words: Tensor) -> Tensor:
         """What each class hears from all, (B, h, w, C, width)."""
