@@ -131,7 +131,7 @@ def test_the_rules_have_settings_of_their_own() -> None:
     with pytest.raises(UsageError, match="thresholds"):
         resolved("fixmatch", "thresholds=softmatch")
     with pytest.raises(UsageError, match="linear"):
-        resolved("fixmatch", "flexmatch.mapping=linaer")
+        resolved("fixmatch", "flexmatch.mapping=straight")
 
 
 def test_another_network_starts_its_prototypes_as_the_first_does(labeled: Dataset) -> None:

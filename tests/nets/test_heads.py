@@ -93,7 +93,8 @@ def test_mlp_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("dpt", (32, 48)), ("fusion", (64, 96)), ("deeplab", (32, 48)), ("mlp", (32, 48)), ("vlg", (16, 24))]
+    ("name", "size"),
+    [("dpt", (32, 48)), ("fusion", (64, 96)), ("deeplab", (32, 48)), ("mlp", (32, 48)), ("vlg", (16, 24))],
 )
 def test_logits_come_at_the_heads_own_size(name: str, size: tuple[int, int]) -> None:
     assert make(name)(maps_for(name)).shape == (2, 3, *size)

@@ -66,7 +66,7 @@ class FreeThresholds(Thresholds):
         # Weighted by its pixels, so that the sum over processes divided by all pixels is the mean over all of them.
         sure = self._sure(conf) * len(conf)
         seen = sum_over_ranks(torch.cat([soft.float(), called, sure.view(1)]))
-        probs, hist, level = seen.split([self.num_classes, self.num_classes, 1])
+        probs, hist, level = torch.split(seen, [self.num_classes, self.num_classes, 1])
         total = hist.sum()
         if not seen.isfinite().all() or total == 0:
             return
