@@ -108,15 +108,19 @@ class Variant:
 
 
 FIRST = ("supervised", "fixmatch", "unimatch-v2", "ftc")
-"""The methods that are tested in every combination; the others see each rule and OPR at least once."""
-_EACH_ONCE = ((0, "fixed"), (1, "atc"), (0, "flexmatch"), (1, "freematch"))
-_ALL = (*_EACH_ONCE, (1, "fixed"), (0, "atc"))
+"""The methods that are tested in every combination of OPR and rule; the others with neither and with both.
+
+What a rule that learns does to a step is tested for every method and rule in test_pseudo_labels.py.
+"""
 
 
 def _choices(name: str) -> Iterable[tuple[int, str]]:
     if name == "supervised":
         return ((0, "fixed"), (1, "fixed"))  # it has no threshold to choose
-    return _ALL if name in FIRST else _EACH_ONCE
+    if name in FIRST:
+        return ((0, "fixed"), (1, "fixed"), (0, "atc"), (1, "atc"))
+    own = METHODS[name].preset.get("thresholds")
+    return ((0, "fixed"), (1, "atc"), *([(1, own)] if own in ("flexmatch", "freematch") else []))
 
 
 VARIANTS = [Variant(name, layers, rule) for name in METHODS for layers, rule in _choices(name)]

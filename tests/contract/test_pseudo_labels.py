@@ -48,8 +48,15 @@ def test_a_rule_that_learns_sees_every_step(name: str, rule: str) -> None:
     method = Variant(name, rule=rule).build()
     _, thresholds = method.labeler()
     before = {key: value.clone() for key, value in thresholds.named_buffers()}
-    train(method, range(18, 20))
+    losses = train(method, range(18, 20))
+    assert all(torch.tensor(losses).isfinite())
     assert any(not torch.equal(before[key], value) for key, value in thresholds.named_buffers())
+    result = method.step(batch_for(method.views), LATE)
+    result.loss.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in method.parameters() if p.grad is not None)
+    assert result.pseudo is not None
+    assert bool((result.pseudo.kept <= result.pseudo.seen).all())
+    assert bool(method.facts()["tau"].isfinite().all())
     assert all(bool(value.isfinite().all()) for value in thresholds.buffers() if value.is_floating_point())
 
 

@@ -33,7 +33,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_ends_and_its_files_agree(method: str, frames: Path, tmp_path: Path) -> None:
     rule = [f"thresholds={RULES[method]}"] if method in RULES else []
-    told = [*SMALL, "data.short_side=32", "teaching.burn_in=2", "evaluation.every=0", "opr.layers=1", *rule]
+    told = [*SMALL, "model.head=fusion", "evaluation.every=0", "opr.layers=1", *rule]
     run = api.train(frames, method=method, labels=4, steps=STEPS, out=tmp_path / "run", settings=told).folder
     assert read_json(run / "run.json")["status"] == "done"
     trained = [line for line in lines_of(run) if line["kind"] == "train"]

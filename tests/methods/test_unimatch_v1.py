@@ -131,3 +131,30 @@ def test_there_is_one_network() -> None:
 def test_a_partner_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="flip, shuffle, same_image"):
         UniMatchV1Params(partner="mirror")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mode", "norms", "times"), [("frozen", "joint", 1), ("full", "joint", 2), ("full", "labeled", 2)]
+)
+def test_how_often_the_encoder_is_asked(mode: str, norms: str, times: int) -> None:
+    method = Variant("unimatch-v1", mode=mode, teaching={"norms": norms}).build()
+    assert isinstance(method, UniMatchV1)
+    asked: list[int] = []
+    method.pupil.student.encoder.register_forward_hook(lambda *_: asked.append(1))
+    method.step(batch_for(method.views), LATE)
+    assert len(asked) == times
+
+
+def test_the_streams_are_what_the_network_says_one_by_one() -> None:
+    method = method_with().eval()  # without batch statistics it does not matter who goes with whom
+    batch = batch_for(method.views)
+    assert batch.unlabeled is not None
+    shown = (batch.labeled.images, batch.unlabeled.weak, list(batch.unlabeled.strong))
+    net = method.pupil.student
+    said, disturbed = ask_alone(net, shown, lambda maps: [m * 0 for m in maps])
+    torch.testing.assert_close(said.labeled, net(batch.labeled.images), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(said.weak, net(batch.unlabeled.weak).detach(), atol=1e-5, rtol=1e-4)
+    for mine, view in zip(said.strong, batch.unlabeled.strong, strict=True):
+        torch.testing.assert_close(mine, net(view), atol=1e-5, rtol=1e-4)
+    assert not said.weak.requires_grad
+    torch.testing.assert_close(disturbed[0], disturbed[1])  # nothing is left of either image
