@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ftcseg import api
-from ftcseg.cli import app
+from ftcseg.cli import app, demo
 from ftcseg.errors import UsageError
 from ftcseg.studies import STUDIES, find_study, running
 from ftcseg.studies.plan import Ask, Cell, grid
@@ -119,6 +120,12 @@ def test_a_budget_that_is_none_is_told(budget: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["study", "methods", "--plan", "--budget", budget, "--out", str(tmp_path)])
     assert isinstance(told.exception, UsageError)
     assert "400steps" in str(told.exception)
+
+
+def test_the_demo_is_three_rows_of_the_study_of_methods() -> None:
+    ask, told = STUDIES["methods"].defaults, inspect.signature(demo.demo).parameters
+    assert ask == Ask(labels=(demo.LABELS,), steps=told["steps"].default, settings=demo.SETTINGS)
+    assert told["images"].default == running.FRAMES
 
 
 def test_an_unknown_study_names_the_nearest() -> None:

@@ -11,14 +11,14 @@ from ftcseg.cli.show import progress_bar
 
 METHODS = ("supervised", "unimatch-v2", "ftc")
 LABELS = "10%"
-SETTINGS = ("data.short_side=96", "evaluation.every=60", "evaluation.audit_images=40", "log_every=8")
+SETTINGS = ("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10")
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the demo's files go.")] = Path("ftcseg-demo"),
     images: Annotated[int, typer.Option(help="Frames to simulate.")] = 240,
     seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
-    steps: Annotated[int, typer.Option(help="Length of each of the three runs.")] = 120,
+    steps: Annotated[int, typer.Option(help="Length of each of the three runs.")] = 200,
 ) -> None:
     """Simulate a noisy, long-tailed sonar set and train on a tenth of its labels, with and without the rest.
 

@@ -9,7 +9,7 @@ from ftcseg.studies.statistics import Summary, summary
 from ftcseg.studies.tables import Answer, Table, leaders, spoken
 
 BASELINE = "supervised"
-DEFAULTS = Ask(settings=("data.short_side=96", "evaluation.every=60", "evaluation.audit_images=40", "log_every=8"))
+DEFAULTS = Ask(settings=("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10"))
 """What `ftcseg demo` trains, so that its three runs are rows of this table."""
 UNRUN = ("semivl",)  # needs CLIP weights, which no package carries
 

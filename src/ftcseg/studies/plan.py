@@ -18,7 +18,7 @@ class Ask:
     dataset: str = EMBEDDED
     labels: tuple[str, ...] = ("10%",)
     seeds: tuple[int, ...] = (0,)
-    steps: int = 120
+    steps: int = 200
     settings: tuple[str, ...] = ()
     """`key=value` of every run."""
     only: tuple[str, ...] = ()
