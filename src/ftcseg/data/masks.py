@@ -348,7 +348,10 @@ def stack_class_files(root: Path, ref: ClassFiles, shape: tuple[int, int], image
 def _mode_and_orientation(path: Path, max_pixels: int) -> tuple[str, int]:
     if path.suffix.lower() in (".npy", ".npz"):
         return "npy", 1
-    header = read_header(path, max_pixels)
+    try:
+        header = read_header(path, max_pixels)
+    except ImageError as error:
+        raise MaskError(error.what, remedy=error.remedy, kind=error.kind) from error
     return header.mode, header.orientation
 
 
