@@ -12,17 +12,23 @@ from typer.testing import CliRunner
 from ftcseg import api
 from ftcseg.cli import app, demo
 from ftcseg.errors import UsageError
-from ftcseg.studies import STUDIES, find_study, running
+from ftcseg.studies import STUDIES, find_study, sets
+from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.plan import Ask, Cell, grid
-from ftcseg.studies.running import Place, planned, run_study
+from ftcseg.studies.running import planned, run_study
+from ftcseg.studies.sets import Place
 
 TINY = ("model.encoder=tiny", "model.weights=null", "model.features=8", "data.short_side=32", "evaluation.audit=false")
 
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
-    monkeypatch.setattr(running, "FRAMES", 20)
+    monkeypatch.setattr(sets, "FRAMES", 20)
     return Ask(labels=("50%",), steps=3, settings=TINY, only=("supervised", "fixmatch"))
+
+
+def _methods(ask: Ask, folder: Path) -> Inquiry:
+    return Inquiry("methods", STUDIES["methods"], ask, Place(folder))
 
 
 def test_a_cell_is_known_by_everything_but_its_name() -> None:
@@ -51,17 +57,20 @@ def test_a_grid_goes_seed_by_seed() -> None:
 
 
 def test_a_study_runs_what_is_missing_and_its_answer_is_the_same_again(ask: Ask, tmp_path: Path) -> None:
-    place, said = Place(tmp_path), []
-    run_study("methods", STUDIES["methods"], ask, place, say=said.append)
+    said: list[str] = []
+    run_study(_methods(ask, tmp_path), say=said.append)
     assert [text.strip() for text in said] == [
         "[1/2] supervised, 50% labels, seed 0",
         "[2/2] fixmatch, 50% labels, seed 0",
     ]
-    first = (tmp_path / "study.json").read_bytes(), (tmp_path / "table.md").read_bytes()
+    first = (tmp_path / "methods" / "study.json").read_bytes(), (tmp_path / "methods" / "table.md").read_bytes()
     said.clear()
-    run_study("methods", STUDIES["methods"], ask, place, say=said.append)
+    run_study(_methods(ask, tmp_path), say=said.append)
     assert not said
-    assert ((tmp_path / "study.json").read_bytes(), (tmp_path / "table.md").read_bytes()) == first
+    assert (
+        (tmp_path / "methods" / "study.json").read_bytes(),
+        (tmp_path / "methods" / "table.md").read_bytes(),
+    ) == first
     results = json.loads(first[0])["results"]
     assert [r["row"] for r in results] == ["supervised", "fixmatch"]
     assert results[0]["split"] == results[1]["split"]
@@ -69,18 +78,17 @@ def test_a_study_runs_what_is_missing_and_its_answer_is_the_same_again(ask: Ask,
 
 
 def test_what_stopped_half_way_is_gone_on_with(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(tmp_path)
-    plans = planned(STUDIES["methods"], ask, place)
-    assert [plan.done for plan in plans] == [False, False]
-    run_study("methods", STUDIES["methods"], ask, place)
-    whole = (tmp_path / "study.json").read_bytes()
+    plans = planned(_methods(ask, tmp_path))
+    assert [plan.done for plan in plans.runs] == [False, False]
+    run_study(_methods(ask, tmp_path))
+    whole = (tmp_path / "methods" / "study.json").read_bytes()
     for file in ("scores.json", "audit.json"):
-        (plans[1].run / file).unlink(missing_ok=True)
+        (plans.runs[1].run / file).unlink(missing_ok=True)
     started = []
     monkeypatch.setattr(api, "train", lambda *a, **k: started.append(a))
-    run_study("methods", STUDIES["methods"], ask, place)
+    run_study(_methods(ask, tmp_path))
     assert not started  # it was resumed
-    changed, before = json.loads((tmp_path / "study.json").read_bytes()), json.loads(whole)
+    changed, before = json.loads((tmp_path / "methods" / "study.json").read_bytes()), json.loads(whole)
     for told in (changed, before):
         for result in told["results"]:
             del result["seconds"]
@@ -98,14 +106,14 @@ def test_one_method_that_fails_does_not_cost_the_others(
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(api, "train", sometimes)
-    run_study("methods", STUDIES["methods"], ask, Place(tmp_path))
-    page = (tmp_path / "table.md").read_text(encoding="utf-8")
+    run_study(_methods(ask, tmp_path))
+    page = (tmp_path / "methods" / "table.md").read_text(encoding="utf-8")
     assert "Failed: supervised, 50% labels, seed 0: It cannot." in page
     assert "1 of 2 runs are missing." in page
 
 
 def test_the_command_plans_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "FRAMES", 20)
+    monkeypatch.setattr(sets, "FRAMES", 20)
     told = CliRunner().invoke(
         app, ["study", "methods", "--plan", "--only", "ftc", "--budget", "5steps", "--out", str(tmp_path)]
     )
@@ -125,7 +133,7 @@ def test_a_budget_that_is_none_is_told(budget: str, tmp_path: Path) -> None:
 def test_the_demo_is_three_rows_of_the_study_of_methods() -> None:
     ask, told = STUDIES["methods"].defaults, inspect.signature(demo.demo).parameters
     assert ask == Ask(labels=(demo.LABELS,), steps=told["steps"].default, settings=demo.SETTINGS)
-    assert told["images"].default == running.FRAMES
+    assert told["images"].default == sets.FRAMES
 
 
 def test_an_unknown_study_names_the_nearest() -> None:

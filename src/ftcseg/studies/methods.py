@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ftcseg.methods import METHODS
 from ftcseg.studies.plan import Ask, Cell, grid
-from ftcseg.studies.results import Result
-from ftcseg.studies.statistics import Summary, summary
-from ftcseg.studies.tables import Answer, Table, leaders, spoken
+from ftcseg.studies.results import Evidence, Result, matched
+from ftcseg.studies.rows import EMBEDDED_SETTINGS, column, in_group, over_seeds
+from ftcseg.studies.tables import Answer, Column, Table, table_of
 
 BASELINE = "supervised"
-DEFAULTS = Ask(settings=("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10"))
-"""What `ftcseg demo` trains, so that its three runs are rows of this table."""
+DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
 UNRUN = ("semivl",)  # needs CLIP weights, which no package carries
 
 
@@ -20,45 +19,42 @@ def plan(ask: Ask) -> list[Cell]:
     return grid(ask, rows)
 
 
-def read(ask: Ask, results: list[Result]) -> Answer:
-    """One table per label amount, methods by their mean IoU."""
-    tables = tuple(_table(labels, [r for r in results if r.cell.labels == labels]) for labels in ask.labels)
-    return Answer(tuple(_finding(results, labels) for labels in ask.labels), tables)
-
-
-def _table(labels: str, results: list[Result]) -> Table:
-    rows = {row: [r for r in results if r.cell.row == row] for row in dict.fromkeys(r.cell.row for r in results)}
-    order = sorted(rows, key=lambda row: -summary([r.miou() for r in rows[row]]).mean)
-    numbers = {row: _numbers(rows[row]) for row in order}
-    columns = zip(*(numbers[row] for row in order), strict=True)
-    best, second = leaders([[found.mean if found else None for found in column] for column in columns])
-    minutes = {row: summary([r.seconds / 60 for r in rows[row]]).mean for row in order}
-    return Table(
-        f"{labels} of the labels",
-        ("method", "mIoU, last", "mIoU, best", "head", "middle", "tail", "minutes a run"),
-        tuple((row, *map(spoken, numbers[row]), f"{minutes[row]:.1f}") for row in order),
-        best,
-        second,
+def read(ask: Ask, evidence: Evidence) -> Answer:
+    """One table per set and label amount, methods by their mean IoU."""
+    places = [(dataset, labels) for dataset in ask.datasets for labels in ask.labels]
+    return Answer(
+        tuple(_finding(evidence, dataset, labels) for dataset, labels in places),
+        tuple(_table(evidence, dataset, labels) for dataset, labels in places),
     )
 
 
-def _numbers(results: list[Result]) -> list[Summary | None]:
-    columns = [[r.miou() for r in results], [r.miou("best") for r in results]]
-    columns += [[v for r in results if (v := r.group(name)) is not None] for name in ("head", "middle", "tail")]
-    return [summary(values) if values else None for values in columns]
+def _table(evidence: Evidence, dataset: str, labels: str) -> Table:
+    rows = {row: evidence.of(row, dataset, labels) for row in evidence.rows()}
+    columns = [
+        column("mIoU, last", evidence, Result.miou, dataset, labels),
+        column("mIoU, best", evidence, lambda r: r.miou("best"), dataset, labels),
+        *(column(group, evidence, in_group(group), dataset, labels) for group in ("head", "middle", "tail")),
+    ]
+    spent = {row: over_seeds(rows[row], lambda r: r.seconds / 60) for row in rows}
+    columns.append(Column(heading="minutes a run", values=spent, best=None, scale=1.0))
+    means = {row: found.mean for row in rows if (found := over_seeds(rows[row], Result.miou))}
+    return table_of(f"{labels} of the labels", "method", sorted(means, key=lambda row: -means[row]), columns)
 
 
-def _finding(results: list[Result], labels: str) -> str:
-    means = {
-        row: summary([r.miou() for r in results if r.cell.row == row and r.cell.labels == labels]).mean * 100
-        for row in dict.fromkeys(r.cell.row for r in results if r.cell.labels == labels)
-    }
-    if BASELINE not in means or len(means) < 2:
-        return f"With {labels} of the labels {len(means)} methods were run."
-    base = means.pop(BASELINE)
-    better = [row for row in means if means[row] > base]
-    first = max(means, key=lambda row: means[row])
+def _finding(evidence: Evidence, dataset: str, labels: str) -> str:
+    base = evidence.of(BASELINE, dataset, labels)
+    gains: dict[str, float] = {}
+    for row in evidence.rows():
+        ours, theirs = matched(evidence.of(row, dataset, labels), base, Result.miou)
+        if ours and row != BASELINE:
+            gains[row] = 100 * (sum(ours) - sum(theirs)) / len(ours)
+    if not gains:
+        return f"With {labels} of the labels there is nothing to compare yet."
+    first = max(gains, key=lambda row: gains[row])
+    better = sum(gain > 0 for gain in gains.values())
+    mean = over_seeds(base, Result.miou)
+    assert mean is not None
     return (
-        f"With {labels} of the labels, {len(better)} of {len(means)} methods end above labels alone ({base:.1f} mIoU); "
-        f"the highest is {first} with {means[first]:.1f}."
+        f"With {labels} of the labels, {better} of {len(gains)} methods end above labels alone "
+        f"({100 * mean.mean:.1f} mIoU); the highest is {first}, {gains[first]:+.1f} over the seeds both have."
     )

@@ -1,8 +1,9 @@
-"""One finished run's numbers."""
+"""One finished run's numbers, and many of them together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Result:
         return {
             "row": self.cell.row,
             "method": self.cell.method,
+            "dataset": self.cell.dataset,
             "labels": self.cell.labels,
             "seed": self.cell.seed,
             "steps": self.cell.steps,
@@ -52,6 +54,35 @@ class Result:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything a study has so far: finished runs, and measurements by name, with the folder of their pictures."""
+
+    results: Sequence[Result]
+    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    def of(self, row: str, dataset: str | None = None, labels: str | None = None) -> list[Result]:
+        """The runs of a row, in the order of their seeds; of one set and label amount where those are given."""
+        found = [r for r in self.results if r.cell.row == row]
+        found = [r for r in found if dataset is None or r.cell.dataset == dataset]
+        return sorted((r for r in found if labels is None or r.cell.labels == labels), key=lambda r: r.cell.seed)
+
+    def rows(self) -> list[str]:
+        """Names of the rows that have runs, in the order of the plan."""
+        return list(dict.fromkeys(r.cell.row for r in self.results))
+
+
+def matched(
+    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], float | None]
+) -> tuple[list[float], list[float]]:
+    """A number of both over the runs they share: same set, labels and seed. Runs without the number are left out."""
+    other = {_place(r): value(r) for r in theirs}
+    pairs = [(value(r), other.get(_place(r))) for r in ours]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return [a for a, _ in both], [b for _, b in both]
+
+
 def read_result(cell: Cell, key: str, run: Path) -> Result:
     """The numbers of a finished run folder."""
     scores = read_json(run / "scores.json")
@@ -62,3 +93,7 @@ def read_result(cell: Cell, key: str, run: Path) -> Result:
     audit = read_json(run / "audit.json") if (run / "audit.json").is_file() else None
     split, _ = read_split(run)
     return Result(cell, key, last, best, audit, split.digest()[:16], float(read_json(run / "run.json")["seconds"]))
+
+
+def _place(result: Result) -> tuple[str, str, int]:
+    return result.cell.dataset, result.cell.labels, result.cell.seed

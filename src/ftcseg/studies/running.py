@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from ftcseg import __version__, api
-from ftcseg.data.doctor import Examination, examine_set
+from ftcseg import api
 from ftcseg.errors import FtcsegError
-from ftcseg.files import read_json, write_json, write_text
-from ftcseg.studies import Study
-from ftcseg.studies.plan import EMBEDDED, Ask, Cell
-from ftcseg.studies.results import Result, read_result
-from ftcseg.studies.tables import Answer, latex, markdown
+from ftcseg.files import read_json, write_json
+from ftcseg.parallel import Progress, silent
+from ftcseg.studies.answering import Inquiry, Stand, write_answer
+from ftcseg.studies.plan import Bench, Cell, Measure, digest
+from ftcseg.studies.results import Evidence, read_result
+from ftcseg.studies.sets import Place, Sets
+from ftcseg.studies.tables import Answer
 from ftcseg.train.events import Listener
 
-FRAMES = 240  # of the embedded set, as in the demo
+NUMBERS = "numbers.json"
 
 
 class StudyStopped(FtcsegError):
@@ -31,115 +29,126 @@ class StudyStopped(FtcsegError):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A cell, where its run is or will be, and whether it is finished."""
+class PlannedRun:
+    """A cell, where its run is or will be."""
 
     cell: Cell
     key: str
     run: Path
-    done: bool
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished and its scores can be read."""
+        note = self.run / "run.json"
+        return (self.run / "scores.json").is_file() and note.is_file() and read_json(note).get("status") == "done"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a study keeps its things, and where named sets are kept."""
+class PlannedMeasure:
+    """A measurement and where its numbers are or will be."""
 
+    measure: Measure
+    key: str
     folder: Path
-    root: Path | None = None
+    runs: tuple[Path, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether the numbers are there."""
+        return (self.folder / NUMBERS).is_file()
 
 
-def planned(study: Study, ask: Ask, place: Place) -> list[Planned]:
-    """The runs of a study, in order, each with what is there of it."""
-    facts = {}
-    plans = []
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Everything a study takes, in order."""
+
+    runs: list[PlannedRun]
+    measures: list[PlannedMeasure]
+
+    @property
+    def missing(self) -> int:
+        """Runs that are not finished."""
+        return sum(not one.done for one in self.runs)
+
+
+def planned(inquiry: Inquiry) -> Planned:
+    """The runs and measurements of a study, each with what is there of it."""
+    study, ask, place = inquiry.study, inquiry.ask, inquiry.place
+    sets = Sets(place)
+    runs = []
     for cell in study.plan(ask):
-        source = data_of(cell, place)
-        if source not in facts:
-            facts[source] = facts_of(examine_set(source, root=place.root))
-        key = cell.key(facts[source])
-        run = place.folder / "runs" / f"{cell.method}-{key}"
-        plans.append(Planned(cell, key, run, is_done(run)))
-    return plans
+        key = sets.key(cell)
+        runs.append(PlannedRun(cell, key, place.folder / "runs" / f"{cell.method}-{key}"))
+    by_cell = {one.cell: one for one in runs}
+    measures = []
+    for measure in study.measures(ask):
+        looked_at = [by_cell[cell] for cell in measure.cells]
+        told = {"name": measure.name, "told": dict(measure.told), "runs": [one.key for one in looked_at]}
+        key = digest({**told, "facts": sets.facts(measure.dataset, measure.seed)})
+        folder = place.folder / "measures" / f"{measure.name.replace(' ', '-')}-{key}"
+        measures.append(PlannedMeasure(measure, key, folder, tuple(one.run for one in looked_at)))
+    return Planned(runs, measures)
 
 
 def run_study(
-    name: str,
-    study: Study,
-    ask: Ask,
-    place: Place,
+    inquiry: Inquiry,
     *,
     listeners: Callable[[], Sequence[Listener]] = tuple,
     say: Callable[[str], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Answer:
     """Run what is missing, one run at a time, and write the answer; it is rewritten after every run."""
-    plans = planned(study, ask, place)
+    plan = planned(inquiry)
     failures: list[str] = []
-    for number, plan in enumerate(plans, 1):
-        if not is_done(plan.run):
-            say(f"\n[{number}/{len(plans)}] {plan.cell.title}")
-            try:
-                _run(plan, place, listeners())
-            except StudyStopped:
-                raise
-            except FtcsegError as error:  # one method that cannot run must not cost the others
-                failures.append(f"{plan.cell.title}: {error}")
-                say(f"failed: {error}")
-                continue
-        answer = write_answer(name, study, ask, place, plans, failures)
-    return write_answer(name, study, ask, place, plans, failures) if failures else answer
+    for number, one in enumerate(plan.runs, 1):
+        if one.done:
+            continue
+        say(f"\n[{number}/{len(plan.runs)}] {one.cell.title}")
+        try:
+            run_cell(one, inquiry.place, listeners())
+        except StudyStopped:
+            raise
+        except FtcsegError as error:  # one method that cannot run must not cost the others
+            failures.append(f"{one.cell.title}: {error}")
+            say(f"failed: {error}")
+            continue
+        answer_so_far(inquiry, plan, failures)
+    for wanted in plan.measures:
+        if wanted.done or not all((run / "scores.json").is_file() for run in wanted.runs):
+            continue
+        say(f"\nmeasuring {wanted.measure.name}")
+        try:
+            take(wanted, inquiry.place, progress)
+        except FtcsegError as error:
+            failures.append(f"{wanted.measure.name}: {error}")
+            say(f"failed: {error}")
+    return answer_so_far(inquiry, plan, failures)
 
 
-def write_answer(
-    name: str, study: Study, ask: Ask, place: Place, plans: Sequence[Planned], failures: Sequence[str] = ()
-) -> Answer:
-    """study.json, table.md and table.tex from the runs that are finished."""
-    results = [read_result(plan.cell, plan.key, plan.run) for plan in plans if is_done(plan.run)]
-    answer = study.read(ask, results)
-    missing = len(plans) - len(results)
-    notes = [f"{missing} of {len(plans)} runs are missing."] if missing else []
-    notes += [f"Failed: {failure}" for failure in failures]
-    notes.append(_recipe(name, ask, results))
-    write_json(
-        place.folder / "study.json",
-        {"study": name, "ask": asdict(ask), "finding": answer.finding, "results": [r.as_json() for r in results]},
-    )
-    write_text(place.folder / "table.md", markdown(answer, f"Study: {name}", notes))
-    write_text(place.folder / "table.tex", "\n".join(map(latex, answer.tables)))
+def answer_so_far(inquiry: Inquiry, plan: Planned, failures: Sequence[str] = ()) -> Answer:
+    """Read what is finished, and write the answer it gives."""
+    evidence = gathered(plan)
+    answer = inquiry.study.read(inquiry.ask, evidence)
+    write_answer(inquiry, evidence, answer, Stand(len(plan.runs), plan.missing, tuple(failures)))
     return answer
 
 
-def data_of(cell: Cell, place: Place) -> str:
-    """The set a cell runs on; the embedded one is simulated from the cell's seed when it is first needed."""
-    if cell.dataset != EMBEDDED:
-        return cell.dataset
-    folder = place.folder / "data" / f"sonar-{FRAMES}-seed{cell.seed}"
-    api.simulate(folder, FRAMES, seed=cell.seed)
-    return str(folder)
+def gathered(plan: Planned) -> Evidence:
+    """The numbers of all that is finished."""
+    results = [read_result(one.cell, one.key, one.run) for one in plan.runs if one.done]
+    measured = {one.measure.name: read_json(one.folder / NUMBERS) for one in plan.measures if one.done}
+    return Evidence(results, measured, {one.measure.name: one.folder for one in plan.measures if one.done})
 
 
-def facts_of(found: Examination) -> str:
-    """What besides its settings determines a run: the images, their masks, the program."""
-    digest = hashlib.sha256(f"{__version__} {torch.__version__}".encode())
-    for record, facts, pixels in zip(found.records, found.facts, found.pixels, strict=True):
-        told = [record.image, record.part, facts.image.digest, sorted((pixels or {}).items())]
-        digest.update(json.dumps(told).encode())
-    return digest.hexdigest()
-
-
-def is_done(run: Path) -> bool:
-    """Whether a run is finished and its scores can be read."""
-    note = run / "run.json"
-    return (run / "scores.json").is_file() and note.is_file() and read_json(note).get("status") == "done"
-
-
-def _run(plan: Planned, place: Place, listeners: Sequence[Listener]) -> None:
+def run_cell(plan: PlannedRun, place: Place, listeners: Sequence[Listener]) -> None:
+    """Start a run, or go on with it."""
     cell = plan.cell
     if (plan.run / "config.yaml").is_file():
         outcome = api.resume(plan.run, listeners=listeners)
     else:
         shutil.rmtree(plan.run, ignore_errors=True)  # what a crash before the first step left
         outcome = api.train(
-            data_of(cell, place),
+            Sets(place).source(cell.dataset, cell.seed),
             method=cell.method,
             labels=cell.labels,
             seed=cell.seed,
@@ -153,11 +162,10 @@ def _run(plan: Planned, place: Place, listeners: Sequence[Listener]) -> None:
         raise StudyStopped("The study was stopped; the same command goes on where it was.")
 
 
-def _recipe(name: str, ask: Ask, results: Sequence[Result]) -> str:
-    splits = ", ".join(dict.fromkeys(r.split for r in results)) or "none yet"
-    settings = "".join(f" --set {text}" for text in ask.settings)
-    seeds = "".join(f" --seeds {seed}" for seed in ask.seeds)
-    labels = "".join(f" --labels {amount}" for amount in ask.labels)
-    only = "".join(f" --only {row}" for row in ask.only)
-    command = f"ftcseg study {name} --dataset {ask.dataset}{labels}{seeds} --budget {ask.steps}steps{only}{settings}"
-    return f"Made by `{command}`; splits {splits}."
+def take(plan: PlannedMeasure, place: Place, progress: Progress = silent) -> dict[str, Any]:
+    """Take a measurement and keep its numbers."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    source = Sets(place).source(plan.measure.dataset, plan.measure.seed)
+    numbers = plan.measure.take(Bench(plan.runs, source, place.root, plan.folder, progress))
+    write_json(plan.folder / NUMBERS, numbers)
+    return numbers

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from ftcseg.studies.figures import Figure
 from ftcseg.studies.statistics import Summary
 
 
@@ -17,36 +19,73 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()
     second: frozenset[tuple[int, int]] = frozenset()
+    paper: frozenset[int] = frozenset()
+    """Columns whose numbers are the paper's, not ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a study found: the finding in at most three sentences, then its tables and remarks."""
+    """What a study found: the finding in at most three sentences, then its tables, figures and remarks."""
 
     finding: tuple[str, ...]
-    tables: tuple[Table, ...]
-    remarks: tuple[str, ...] = field(default=())
+    tables: tuple[Table, ...] = ()
+    remarks: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
 
-def spoken(found: Summary | None, scale: float = 100.0) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table: what each row has in it, a number over seeds or ready words; «n/a» where nothing."""
+
+    heading: str
+    values: Mapping[str, Summary | str | None]
+    best: Literal["high", "low"] | None = "high"
+    """Which number leads; None where none is better than another."""
+    scale: float = 100.0
+    digits: int = 1
+    paper: bool = False
+    """Whether the numbers are the paper's; they lead nothing."""
+
+
+def table_of(title: str, name: str, rows: Sequence[str], columns: Sequence[Column]) -> Table:
+    """A table with the best of each column bold and the second in italics; `name` heads the rows' names."""
+    best: set[tuple[int, int]] = set()
+    second: set[tuple[int, int]] = set()
+    for number, column in enumerate(columns, 1):
+        for places, row in _leaders(rows, column):
+            (best if places == 0 else second).add((row, number))
+    return Table(
+        title,
+        (name, *(column.heading for column in columns)),
+        tuple((row, *(_written(column, row) for column in columns)) for row in rows),
+        frozenset(best),
+        frozenset(second),
+        frozenset(number for number, column in enumerate(columns, 1) if column.paper),
+    )
+
+
+def spoken(found: Summary | None, scale: float = 100.0, digits: int = 1) -> str:
     """«41.2 ± 0.7», or «n/a»."""
     if found is None:
         return "n/a"
-    mean = f"{found.mean * scale:.1f}"
-    return mean if found.std is None else f"{mean} ± {found.std * scale:.1f}"
+    mean = f"{found.mean * scale:.{digits}f}"
+    return mean if found.std is None else f"{mean} ± {found.std * scale:.{digits}f}"
 
 
-def leaders(columns: Sequence[Sequence[float | None]]) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
-    """Places of the highest and second highest number of each column, counted from column 1; ties share a place."""
-    best, second = set(), set()
-    for number, column in enumerate(columns, 1):
-        ranked = sorted({value for value in column if value is not None}, reverse=True)
-        for row, value in enumerate(column):
-            if ranked and value == ranked[0]:
-                best.add((row, number))
-            elif len(ranked) > 1 and value == ranked[1]:
-                second.add((row, number))
-    return frozenset(best), frozenset(second)
+def _written(column: Column, row: str) -> str:
+    value = column.values.get(row)
+    return value if isinstance(value, str) else spoken(value, column.scale, column.digits)
+
+
+def _leaders(rows: Sequence[str], column: Column) -> list[tuple[int, int]]:
+    """(0 for the best or 1 for the second, row); ties share a place, and a lone row leads nobody."""
+    if column.best is None or column.paper:
+        return []
+    means = {i: v.mean for i, row in enumerate(rows) if isinstance(v := column.values.get(row), Summary)}
+    ranked = sorted(set(means.values()), reverse=column.best == "high")
+    if len(means) < 2:
+        return []
+    return [(place, i) for i, value in means.items() if (place := ranked.index(value)) < 2]
 
 
 def markdown(answer: Answer, title: str, notes: Sequence[str] = ()) -> str:
