@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -16,6 +19,9 @@ from ftcseg.config.build import Network
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset
 from ftcseg.evaluate.audit import audit
+from ftcseg.evaluate.bootstrap import intervals_of
+from ftcseg.evaluate.metrics import Scores
+from ftcseg.evaluate.per_image import COUNTS, PerImage, sequences_of, write_counts
 from ftcseg.evaluate.predictor import Predictor
 from ftcseg.evaluate.run import evaluate
 from ftcseg.files import atomic, write_json
@@ -31,6 +37,7 @@ MODEL, SCORES, AUDIT, PICTURE_INDEX = "model", "scores.json", "audit.json", "pic
 PICTURES = 6
 """Images shown in the report: for each class from the rarest, the evaluated image that shows most of it."""
 _LOOKED_AT = 200  # evaluated images among which those are found
+_UNKNOWN: Mapping[str, str] = MappingProxyType({})
 
 
 class RunData(Protocol):
@@ -44,19 +51,31 @@ class RunData(Protocol):
     def groups(self) -> dict[int, Group]: ...  # noqa: D102
 
 
-def finish(
-    run: Path, config: RunConfig, network: Network, method: Method, data: RunData, *, stop: Callable[[], bool]
+def finish(  # noqa: PLR0913  each part of a run has a name
+    run: Path,
+    config: RunConfig,
+    network: Network,
+    method: Method,
+    data: RunData,
+    *,
+    stop: Callable[[], bool],
+    sequences: Mapping[str, str] = _UNKNOWN,
 ) -> bool:
-    """Write everything a user looks at and is not there yet; False where it was asked to stop half way."""
+    """Write everything a user looks at and is not there yet; False where it was asked to stop half way.
+
+    `sequences` says which sequence an image belongs to; one that is not named there is a sequence of its own.
+    """
     method.eval()
     name, net = next(iter(method.predictors().items()))
     if not (run / MODEL / CONFIG).is_file():  # which is written last
         save_model(run / MODEL, cast("Segmenter", net), network.spec)
     if not (run / SCORES).is_file():
-        results = _score_checkpoints(run, config, network, method, data, stop)
-        if results is None:
+        found = _score_checkpoints(run, config, network, method, data, stop)
+        if found is None:
             return False
-        write_json(run / SCORES, {**results, "predictor": name})
+        kept = {at: _kept(scores, sequences) for at, scores in found.checkpoints.items()}
+        write_counts(run / COUNTS, kept)
+        write_json(run / SCORES, {**_results(config, data, found, kept), "predictor": name})
     if not (run / AUDIT).is_file() and not _audit(run, config, network, method, data, stop):
         return False
     if not (run / PICTURE_INDEX).is_file():
@@ -64,12 +83,20 @@ def finish(
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The scores of every network by checkpoint, and what the run noted of its best one."""
+
+    checkpoints: dict[str, dict[str, Scores]]
+    best: Mapping[str, Any]
+
+
 def _score_checkpoints(
     run: Path, config: RunConfig, network: Network, method: Method, data: RunData, stop: Callable[[], bool]
-) -> dict[str, Any] | None:
-    """Last and best, student and teacher, side by side."""
-    found: dict[str, Any] = {}
-    confusion: tuple[tuple[int, ...], ...] = ()  # of the first predictor at the end
+) -> _Judged | None:
+    """Last and best, student and teacher, side by side; None where it was asked to stop."""
+    assert not (dist.is_available() and dist.is_initialized()), "the first process finishes alone"
+    found: dict[str, dict[str, Scores]] = {}
     best = checkpoint.read(run / FOLDER, "last").state["best"]
     for name in ("last", "best"):
         if name == "best" and not checkpoint.exists(run / FOLDER, "best"):
@@ -87,22 +114,41 @@ def _score_checkpoints(
                 window=config.evaluation.window,
                 stop=stop,
                 boundary=True,
+                per_image=True,
             )
         if scores is None:
             return None
-        found[name] = {who: score.as_json() for who, score in scores.items()}
-        if name == "last":
-            confusion = next(iter(scores.values())).confusion
+        found[name] = scores
+    return _Judged(found, best)
+
+
+def _results(config: RunConfig, data: RunData, found: _Judged, kept: Mapping[str, PerImage]) -> dict[str, Any]:
+    """What scores.json holds."""
+    classes, best = data.judged.classes, found.best
+    checkpoints = {}
+    for name, scores in found.checkpoints.items():
+        told: dict[str, dict[str, Any]] = {who: score.as_json() for who, score in scores.items()}
+        intervals = intervals_of(kept[name], data.groups)
+        next(iter(told.values()))["intervals"] = {over: one.as_json() for over, one in intervals.items()}
+        checkpoints[name] = told
     return {
         "dataset": data.judged.description.name,
         "part": config.data.part,
         "images": len(data.judged),
         "best_step": best["step"],
         "chosen_by": f"{best['metric']} of the first predictor on the part «{config.data.part}» during training",
-        "classes": network.spec.classes.names,
-        "checkpoints": found,
-        "confusion": confusion,
+        "classes": classes.names,
+        "groups": [data.groups.get(c.id) for c in classes],
+        "checkpoints": checkpoints,
+        "confusion": next(iter(found.checkpoints["last"].values())).confusion,  # of the first predictor at the end
     }
+
+
+def _kept(scores: Mapping[str, Scores], sequences: Mapping[str, str]) -> PerImage:
+    """The counts of the first predictor's images, which are those a user gets, with their sequences."""
+    kept = next(iter(scores.values())).per_image
+    assert kept is not None, "it was asked for"
+    return replace(kept, sequences=sequences_of(kept.names, sequences))
 
 
 @contextmanager

@@ -25,8 +25,10 @@ from ftcseg.data.images import read_image
 from ftcseg.data.split_files import SPLIT, read_split
 from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.evaluate.audit import audit
+from ftcseg.evaluate.bootstrap import intervals_of
 from ftcseg.evaluate.files import WHAT, Look, Predicted, predict_folder
 from ftcseg.evaluate.metrics import Scores
+from ftcseg.evaluate.per_image import COUNTS, known_sequences, sequences_of
 from ftcseg.evaluate.predictor import Prediction, Predictor
 from ftcseg.evaluate.run import chosen, evaluate
 from ftcseg.files import read_json, read_yaml
@@ -160,8 +162,10 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
         window=window,
         flips=flips,
         scales=scales,
+        per_image=True,
     )
     assert found is not None, "nobody could ask it to stop"
+    neighbours = known_sequences(opened.run / COUNTS) if opened.run is not None and parts_of == "run" else {}
     rows = {place: _with_groups(found[key], opened.spec) for place, key in keys.items()}
     checkpoints: dict[str, dict[str, object]] = {}
     for (name, net), row in rows.items():
@@ -175,6 +179,7 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
         "source": str(source),
         "settings": {"window": window, "flips": flips, "scales": list(scales), "short_side": opened.spec.short_side},
         **rows[MODEL, MODEL],
+        "intervals": _intervals(found[keys[MODEL, MODEL]], opened.spec, neighbours),
         "checkpoints": checkpoints,
     }
 
@@ -342,6 +347,13 @@ def _with_groups(found: Scores, spec: ModelSpec) -> dict[str, Any]:
     row: dict[str, Any] = found.as_json()
     row["classes"] = [{**score, "group": spec.groups.get(score["id"])} for score in row["classes"]]
     return row
+
+
+def _intervals(found: Scores, spec: ModelSpec, neighbours: Mapping[str, str]) -> dict[str, Any]:
+    """How far the model's scores would move with other images, and with other sequences where those are known."""
+    assert found.per_image is not None, "it was asked for"
+    kept = replace(found.per_image, sequences=sequences_of(found.per_image.names, neighbours))
+    return {over: one.as_json() for over, one in intervals_of(kept, spec.groups).items()}
 
 
 def _config(run: Path) -> RunConfig:

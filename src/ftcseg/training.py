@@ -30,6 +30,7 @@ from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset
 from ftcseg.data.doctor import Examination, examine_set
 from ftcseg.data.drawing import drawn
+from ftcseg.data.groups import rarest
 from ftcseg.data.masks import upright_shape
 from ftcseg.data.split import Split
 from ftcseg.data.split_files import read_split, write_split
@@ -73,6 +74,8 @@ class Data:
     groups: dict[int, Group]
     pixels: Tensor  # (num_classes,) labelled pixels
     in_channels: int
+    sequences: dict[str, str]
+    """The sequence of every image, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,8 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
     keeping = KeeperParams(
         save_every=config.save_every,
         judge_every=config.evaluation.every,
-        identity={"config": _digest(as_mapping(config)), "split": ready.parts[0].digest()},
+        keep_at=config.kept_steps,
+        identity={"config": _identity(config), "split": ready.parts[0].digest()},
     )
     views = view_params(config, ready.network.spec)
     maker = BatchMaker(data.labeled, data.unlabeled, method.views, views, config.seed)
@@ -189,7 +193,9 @@ def _train(folder: Path, ready: Ready, listeners: Sequence[Listener]) -> Outcome
         done = clock.step >= clock.total and not stop.asked
         _part(machine)
         if machine.is_first:
-            done = done and finish(folder, config, ready.network, method, data, stop=lambda: stop.asked)
+            done = done and finish(
+                folder, config, ready.network, method, data, stop=lambda: stop.asked, sequences=data.sequences
+            )
             _note(folder, status="done" if done else "stopped", steps=clock.step, seconds=time.monotonic() - began)
             if done:
                 write_run_page([folder])
@@ -281,6 +287,7 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
         groups={row.id: row.group for row in examination.classes},
         pixels=pixels,
         in_channels=_channels(examination),
+        sequences=dict(zip((r.image for r in examination.records), examination.sequences.of, strict=True)),
     )
 
 
@@ -294,7 +301,14 @@ def _facts(examination: Examination, parts: Drawn) -> Facts:
         raise UsageError(f"{examination.description.name} has no usable mask to learn from. See «ftcseg doctor».")
     masked = {record.image for record in examination.records if record.mask is not None}
     part: Part = "val" if masked.intersection(parts[1].get("val", [])) else "test"
-    return Facts(shapes.most_common(1)[0][0], part, tuple(examination.description.classes.foreground))
+    classes = examination.description.classes
+    return Facts(
+        frame=shapes.most_common(1)[0][0],
+        part=part,
+        foreground=tuple(classes.foreground),
+        background=tuple(c.id for c in classes if c.background),
+        rarest=rarest(classes, {row.id: row.pixels for row in examination.classes}),
+    )
 
 
 def _split_of(config: RunConfig, examination: Examination) -> Drawn:
@@ -320,8 +334,11 @@ def _config_text(config: RunConfig, draft: Draft) -> str:
     return head + to_yaml({"config": as_mapping(config), "why": why})
 
 
-def _digest(value: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+def _identity(config: RunConfig) -> str:
+    """By which a checkpoint knows its run. What is kept beside it changes nothing, and older runs never heard of it."""
+    told = as_mapping(config)
+    del told["keep_at"], told["foreground"]  # the second is opr.foreground by now
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _parts_of(method: Method) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -220,15 +221,15 @@ def test_a_restored_method_goes_on_as_the_first_would(variant: Variant) -> None:
 
 @EACH
 def test_a_whole_run_may_be_cut_anywhere(variant: Variant) -> None:
-    short = variant.but(steps=12, teaching={"burn_in": 2, "ramp": 2})
-    straight, total = short.build(), 12
-    losses = train(straight, range(total), total=total)
-    for cut in (1, 5, 9):
-        before, after = short.build(), short.build()
-        train(before, range(cut), total=total)
-        after.load_state_dict({name: value.clone() for name, value in before.state_dict().items()})
-        assert train(after, range(cut, total), total=total) == losses[cut:]
-        assert not moved(weights_of(straight), weights_of(after))
+    short, total = variant.but(steps=12, teaching={"burn_in": 2, "ramp": 2}), 12
+    straight, restarted = short.build(), short.build()
+    for start, end in pairwise((0, 1, 5, 9, total)):
+        kept = {name: value.clone() for name, value in restarted.state_dict().items()}
+        restarted = short.build()
+        restarted.load_state_dict(kept)
+        steps = range(start, end)
+        assert train(restarted, steps, total=total) == train(straight, steps, total=total)
+        assert not moved(weights_of(straight), weights_of(restarted))
 
 
 @EVERY

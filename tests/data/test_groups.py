@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ftcseg.data.groups import class_groups
+from ftcseg.data.groups import class_groups, rarest
 from ftcseg.types import ClassTable
 
 
@@ -58,3 +58,10 @@ def test_without_background_every_class_has_its_rank() -> None:
 
 def test_no_classes_have_no_groups() -> None:
     assert class_groups(ClassTable(()), {}) == {}
+
+
+def test_the_rarest_object_is_there_and_is_no_background() -> None:
+    classes = named(3)  # background 0 and the objects 1, 2, 3
+    assert rarest(classes, {0: 1, 1: 50, 2: 7, 3: 7}) == 2
+    assert rarest(classes, {0: 900, 1: 50, 2: 0}) == 1
+    assert rarest(classes, {0: 900}) is None

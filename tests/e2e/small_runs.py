@@ -37,6 +37,7 @@ FILES = {
     "pseudo.jsonl",
     "log.txt",
     "scores.json",
+    "counts.safetensors",
     "report.html",
     "model/config.json",
     "model/model.safetensors",
@@ -120,7 +121,7 @@ CHECKPOINTS = [f"checkpoints/{name}.safetensors" for name in ("last/model", "bes
 
 def assert_same_run(ours: Path, theirs: Path) -> None:
     """Bit for bit the same weights, optimiser and generators; the same lines, scores and audit."""
-    for name in CHECKPOINTS:
+    for name in (*CHECKPOINTS, "counts.safetensors"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
     # The remarks at the head of this file come in any order; its tensors do not.
     model, other = (load_file(run / "model" / "model.safetensors") for run in (ours, theirs))

@@ -1,17 +1,21 @@
-"""A short run of every method of the table: it ends, its files agree with each other, and it can be looked at again."""
+"""A short run of every method of the table: it ends, its files agree, it predicts, and it can be killed and resumed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from small_runs import SMALL, lines_of
 
 from ftcseg import api
 from ftcseg.files import read_json
 from ftcseg.inference import audit_run, evaluate_run
 from ftcseg.methods import METHODS
+from ftcseg.train.optim import Optim
+from ftcseg.types import Clock
 
 STEPS = 5
 RULES = {"cps": "flexmatch", "fixmatch": "freematch", "unimatch-v1": "atc"}
@@ -30,11 +34,21 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return api.simulate(tmp_path_factory.mktemp("every") / "sonar", 15, size=(96, 96), classes=4, workers=1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_ends_and_its_files_agree(method: str, frames: Path, tmp_path: Path) -> None:
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches SIGKILL."""
+
+
+def train(frames: Path, method: str, out: Path) -> Path:
     rule = [f"thresholds={RULES[method]}"] if method in RULES else []
     told = [*SMALL, "model.head=fusion", "evaluation.every=0", "opr.layers=1", *rule]
-    run = api.train(frames, method=method, labels=4, steps=STEPS, out=tmp_path / "run", settings=told).folder
+    return api.train(frames, method=method, labels=4, steps=STEPS, out=out, settings=told).folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_ends_and_its_files_agree(
+    method: str, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(frames, method, tmp_path / "run")
     assert read_json(run / "run.json")["status"] == "done"
     trained = [line for line in lines_of(run) if line["kind"] == "train"]
     assert [line["step"] for line in trained] == list(range(1, STEPS + 1))
@@ -51,3 +65,37 @@ def test_a_run_ends_and_its_files_agree(method: str, frames: Path, tmp_path: Pat
         audit, later = read_json(run / "audit.json"), audit_run(run)
         assert later["thresholds"] == audit["thresholds"]
         assert later["by_truth"] == audit["by_truth"]
+    assert_predicts(run, frames, tmp_path / "masks")
+    assert_goes_on_where_it_was_killed(run, frames, method, tmp_path / "killed", monkeypatch)
+
+
+def assert_predicts(run: Path, frames: Path, out: Path) -> None:
+    image = min((frames / "images").rglob("*.png"))
+    assert api.predict(run, image, out, what=["masks"], workers=1).made == 1
+    (mask,) = out.rglob("*.png")
+    labels = np.asarray(Image.open(mask))
+    assert labels.shape == (96, 96)
+    assert labels.max() < 4
+
+
+def assert_goes_on_where_it_was_killed(
+    straight: Path, frames: Path, method: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in its fourth step: gradients are there, rules have taken note, nothing has moved; saved after two."""
+    update, taken = Optim.step, []
+
+    def die_in_the_fourth(optim: Optim, clock: Clock) -> None:
+        taken.append(clock.step)
+        if len(taken) == 4:
+            raise Killed
+        update(optim, clock)
+
+    monkeypatch.setattr(Optim, "step", die_in_the_fourth)
+    with pytest.raises(Killed):
+        train(frames, method, run)
+    monkeypatch.setattr("ftcseg.training.finish", lambda *_, **__: False)  # what scores and audits say is known already
+    api.resume(run)
+    assert len(taken) == 4 + 3  # the third step is taken again
+    for name in ("model", "optim", "chance"):
+        file = Path("checkpoints") / "last" / f"{name}.safetensors"
+        assert (run / file).read_bytes() == (straight / file).read_bytes(), name

@@ -72,6 +72,40 @@ def test_all_networks_see_the_same_batch_and_each_file_is_decoded_once(
     assert found["student"].miou != found["teacher"].miou == 1.0
 
 
+# Images 0 and 3 are 4 wide, 1 and 4 are 5, 2 is 6: the first row is background and said to be, the second is bottle and
+# called can. Per class: hit, said, true.
+EACH = [[[w, w, w], [0, 0, w], [0, w, 0]] for w in (4, 5, 6, 4, 5)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_counts_of_every_image_are_in_the_order_of_the_set(tmp_path: Path, batch: int) -> None:
+    data = five(tmp_path)
+    net = Scripted(NET)
+    found = evaluate({"net": net}, data, Facts(), GROUPS, batch=batch, per_image=True)
+    assert found is not None
+    kept = found["net"].per_image
+    assert kept is not None
+    assert kept.names == tuple(f"images/{i}.png" for i in range(5))
+    assert kept.counts.tolist() == EACH
+    some = evaluate({"net": net}, data, Facts(), GROUPS, batch=batch, per_image=True, max_images=2)
+    assert some is not None
+    assert some["net"].per_image is not None
+    assert some["net"].per_image.names == ("images/0.png", "images/2.png")
+    assert some["net"].per_image.counts.tolist() == [EACH[0], EACH[2]]
+
+
+def test_counts_of_every_image_change_no_score(tmp_path: Path) -> None:
+    data = five(tmp_path)
+    plain = evaluate({"net": Scripted(NET)}, data, Facts(), GROUPS, boundary=True)
+    kept = evaluate({"net": Scripted(NET)}, data, Facts(), GROUPS, boundary=True, per_image=True)
+    assert plain is not None
+    assert plain["net"].per_image is None
+    assert kept == plain
+    assert kept["net"].as_json() == plain["net"].as_json()
+    total = kept["net"].per_image.counts.sum(0)  # type: ignore[union-attr]
+    assert total[:, 2].tolist() == [c.pixels for c in plain["net"].classes]
+
+
 def test_progress_stop_and_fewer_images(tmp_path: Path) -> None:
     data = five(tmp_path)
     seen: list[tuple[int, int]] = []
@@ -124,11 +158,14 @@ def work(rank: int, folder: str) -> None:
             )
         except FtcsegError as error:
             return str(error)
+        if found and found["net"].per_image is not None:
+            return found["net"].per_image.counts.tolist()
         return found and found["net"].as_json()
 
+    whole = run(per_image=True)
     results = [run(boundary=True, progress=lambda _, total: totals.add(total)), run(stop=lambda: rank == 1)]
     (data.description.root / "images" / ("2.png" if rank == 0 else "unused.png")).write_bytes(b"broken")
-    results += [run(), sorted(totals)]
+    results += [run(), sorted(totals), whole]
     (Path(folder) / f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 
@@ -143,3 +180,4 @@ def test_two_ranks_count_every_image_once_and_stop_together(tmp_path: Path) -> N
     assert "2.png" in first[2]
     assert "another process" in second[2]
     assert (first[3], second[3]) == ([3], [2])  # five images, none padded
+    assert first[4] == second[4] == EACH

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import ftcseg.methods.unimatch_v1 as file
+import ftcseg.teaching.streams as file
 from ftcseg.errors import UsageError
 from ftcseg.methods.unimatch_v1 import UniMatchV1, UniMatchV1Params
 from ftcseg.teaching.answers import ask_alone

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftcseg.studies.statistics import holm, paired, summary
+from ftcseg.studies.statistics import family, holm, paired, summary
 
 
 def test_three_seeds() -> None:
@@ -53,3 +53,60 @@ def test_holm_never_lowers_a_p_value_and_never_swaps_two(values: list[float]) ->
     assert all(value <= found <= 1 for value, found in zip(values, corrected, strict=True))
     order = sorted(range(len(values)), key=lambda i: values[i])
     assert all(corrected[a] <= corrected[b] for a, b in itertools.pairwise(order))
+
+
+def test_gaps_that_differ_by_rounding_alone_are_equal() -> None:
+    assert 0.3 - 0.2 != 0.4 - 0.3  # one tenth each, but for the last digit
+    found = paired([0.3, 0.4], [0.2, 0.3])
+    assert found.p is None
+    assert found.difference == pytest.approx(0.1)
+    assert paired([0.0, 0.0], [0.0, 0.0]).p is None
+    assert paired([1e-300, 3e-300], [0.0, 0.0]).p is None  # their squares are 0
+
+
+def test_a_family_is_corrected_over_exactly_what_was_tested() -> None:
+    ones, gaps = [40.0] * 4, {"a": [1.0, 2.0, 3.0, 4.0], "b": [0.1, -0.1, 0.3, 0.2]}
+    pairs = {name: ([x + g for x, g in zip(ones, own, strict=True)], ones) for name, own in gaps.items()}
+    found = family({**pairs, "single": ([41.0], [40.0]), "none": ([], []), "equal": (ones, ones)})
+    assert found.tested == 2
+    # a: mean 2.5, std sqrt(5 / 3), t = 2.5 / sqrt(5 / 12) = 3.8730 with three degrees of freedom: p = 0.0305
+    assert found["a"].difference == 2.5
+    assert found["a"].p == pytest.approx(0.0305, abs=1e-4)
+    assert found["a"].corrected == pytest.approx(2 * 0.0305, abs=2e-4)  # twice, not five times
+    assert found["b"].corrected == found["b"].p
+    # t(0.975, 3 degrees) = 3.1824; 3.1824 * sqrt(5 / 12) = 2.0542
+    assert found["a"].half_width == pytest.approx(2.0542, abs=1e-4)
+    assert not found["a"].holds()
+    assert found["a"].holds(0.1)
+    assert (found["single"].difference, found["single"].p, found["single"].corrected) == (1.0, None, None)
+    assert (found["none"].difference, found["none"].count, found["none"].half_width) == (None, 0, None)
+    assert not found["none"].holds(1.0)
+
+
+def test_a_family_says_what_must_be_borne_in_mind() -> None:
+    ones = [40.0] * 4
+    four = [41.0, 42.0, 43.0, 44.0]
+    assert family({"a": (four, ones), "b": (four, ones)}).notes() == (
+        "Two-sided paired t-tests over matched seeds; p corrected by Holm over the 2 tests made.",
+    )
+    mixed = family({"a": (four, ones), "b": (four[:3], ones[:3]), "c": ([41.0], [40.0]), "d": ([42.0], [40.0])})
+    told, few, single = mixed.notes()
+    assert told.endswith("Holm over the 2 tests made. 2 of 4 comparisons allowed none.")
+    assert few.startswith("b: With 3 seeds a t-test says little")
+    assert single == "c, d: One seed allows no test: the difference may be chance."
+    assert family({"a": ([], [])}).notes() == (
+        "No test could be formed: nothing here tells a difference from chance.",
+        "The two share no seed, so there is nothing to compare.",
+    )
+    assert "equal" in family({"a": (ones, ones)})["a"].warning
+    assert "same amount" in family({"a": ([41.0, 42.0], [40.0, 41.0])})["a"].warning
+    assert "only one" in family({"a": (four, ones)}).notes()[0]
+    assert family({}).notes() == ()
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), max_size=5), max_size=6))
+def test_a_family_never_makes_a_difference_look_surer(gaps: list[list[float]]) -> None:
+    found = family({str(i): (own, [0.0] * len(own)) for i, own in enumerate(gaps)})
+    for one in found.comparisons:
+        assert (one.p is None) == (one.corrected is None)
+        assert one.p is None or one.corrected is None or one.p <= one.corrected <= 1

@@ -114,6 +114,22 @@ def print_scores(found: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{escape(found['dataset'])}[/] {found['part']}, {found['images']} images", soft_wrap=True)
     out.print(table)
+    for line in interval_lines(found):
+        out.print(line, soft_wrap=True)
+
+
+def interval_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The interval of the model's mIoU, where the images were drawn again, and what to think of it."""
+    intervals: dict[str, dict[str, Any]] = found.get("intervals") or {}
+    told = [
+        f"{_percent(one['miou'][0])} to {_percent(one['miou'][1])} over {one['units']} {over}"
+        for over, one in intervals.items()
+        if one["miou"] is not None
+    ]
+    if told:
+        share = next(iter(intervals.values()))["share"]
+        yield f"mIoU of other images of this kind: {', '.join(told)} ({100 * share:.0f} % interval)."
+    yield from dict.fromkeys(one["warning"] for one in intervals.values() if one["warning"])
 
 
 def _group(name: str | None) -> str:

@@ -3,64 +3,115 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from ftcseg.studies import Study
+    from ftcseg.studies.answering import Inquiry
+    from ftcseg.studies.estimate import Outlook
     from ftcseg.studies.plan import Ask
+    from ftcseg.studies.running import Planned, Runner
 
-_BUDGET = re.compile(r"(\d+)\s*steps?")
+_NUMBER = re.compile(r"-\d+")
+_SEED_BOUND = 2**32
+_TITLE = 44  # letters of a run's name in the plan
+
+
+class Spread(TyperCommand):
+    """A command whose repeatable options also take several values in a row: `--seeds 0 1 2`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values, then go on as usual."""
+        several = [name for param in self.params if getattr(param, "multiple", False) for name in param.opts]
+        _require_name(args, several)
+        return super().parse_args(ctx, spread(args, several))
+
+
+def spread(args: Sequence[str], several: Collection[str]) -> list[str]:
+    """`--seeds 0 1` as `--seeds 0 --seeds 1`. A value that begins with a dash ends the row, unless it is a number."""
+    found: list[str] = []
+    option, alone = "", False  # whose values are being read, and whether it still waits for its first
+    for place, word in enumerate(args):
+        if word == "--":
+            return [*found, *args[place:]]
+        is_option = word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
+        if is_option:
+            name, sign, _ = word.partition("=")
+            option, alone = (name, not sign) if name in several else ("", False)
+            found.append(word)
+        elif option and not alone:
+            found += [option, word]
+        else:
+            found.append(word)
+            alone = False
+    return found
+
+
+def _require_name(args: Sequence[str], several: Collection[str]) -> None:
+    """Refuse a row of values before the study's name: nobody could tell where it ends."""
+    from ftcseg.errors import UsageError
+
+    for word in args:
+        if not word.startswith("-"):
+            return
+        if word.partition("=")[0] in several:
+            raise UsageError(f"The study's name comes first: ftcseg study NAME {word} ... «ftcseg studies» lists them.")
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="Which question; «ftcseg studies» lists them.")],
+    name: Annotated[str, typer.Argument(help="Which question; «ftcseg studies» lists them. It comes first.")],
     dataset: Annotated[
-        list[str] | None, typer.Option(help="A folder, manifest or named set (default: simulated); may be given again.")
+        list[str] | None, typer.Option(help="Folders, manifests or named sets (default: simulated).")
     ] = None,
-    labels: Annotated[list[str] | None, typer.Option(help="Labelled images, 2% or 30; may be given again.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="Of split, start and batches; may be given again.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Length of every run: 400steps.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this row; may be given again.")] = None,
+    labels: Annotated[list[str] | None, typer.Option(help="Labelled images: 2% 5% 10%, or 30.")] = None,
+    seeds: Annotated[list[str] | None, typer.Option(help="Of split, start and batches: 0 1 2.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Length of every run: 400steps, 20minutes or paper.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only these rows of the table.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, of every run.")
     ] = None,
     ftc: Annotated[
         str | None, typer.Option(help="Which reading of FTC-Seg its rows take: ftc, ftc-paper or ftc-released.")
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="One of the study's own choices; may be given again.")
-    ] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="The study's own choices.")] = None,
     out: Annotated[
         Path, typer.Option(help="Folder of all studies: answers in OUT/NAME, runs shared in OUT/runs.")
     ] = Path("studies"),
-    plan: Annotated[bool, typer.Option("--plan", help="Only say which runs there are and which are missing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only tell the runs, their time and disk; train nothing.")
+    ] = False,
+    on: Annotated[str, typer.Option(help="Where: here, one run at a time, or ray, on a cluster.")] = "here",
+    workers: Annotated[int | None, typer.Option(help="With ray: runs at the same time.")] = None,
+    address: Annotated[str | None, typer.Option(help="With ray: of the cluster (default: this machine alone).")] = None,
+    cpus_per_run: Annotated[int | None, typer.Option(help="With ray: cores of each run.")] = None,
     root: Annotated[Path | None, typer.Option(help="Where named sets are kept (default: FTCSEG_DATA).")] = None,
 ) -> None:
     """Run the grid of runs that answers a question; finished runs are never repeated.
 
-    Writes study.json, table.md and table.tex after every run. Ctrl-C saves the present run; the same command goes on.
+    Options that may be given again also take several values in a row. Writes study.json, table.md and table.tex after
+    every run. Ctrl-C saves the present run; the same command goes on.
 
-    Example: ftcseg study methods --seeds 0
+    Example: ftcseg study methods --only supervised ftc --seeds 0 1 2 --plan
     """
     from ftcseg.studies import find_study
     from ftcseg.studies.answering import Inquiry
-    from ftcseg.studies.running import planned, run_study
+    from ftcseg.studies.running import run_study
     from ftcseg.studies.sets import Place
     from ftcseg.train.listeners import Terminal
 
     found = find_study(name)
-    ask = _ask(found, dataset, labels, seeds, budget, only, settings, ftc, option)
-    inquiry = Inquiry(name, found, ask, Place(out, root))
+    ask = _ask(found, dataset, labels, seeds, only, settings, ftc, option)
+    runner = _runner(on, workers, address, cpus_per_run)
+    inquiry = _with_budget(Inquiry(name, found, ask, Place(out, root)), budget)
     if plan:
-        plans = planned(inquiry)
-        for one in plans.runs:
-            typer.echo(f"{'done   ' if one.done else 'missing'}  {one.cell.title}  {one.run.name}")
-        typer.echo(f"{plans.missing} of {len(plans.runs)} runs are missing.")
+        _print_plan(inquiry)
         return
-    answer = run_study(inquiry, listeners=lambda: [Terminal()], say=typer.echo)
+    answer = run_study(inquiry, listeners=lambda: [Terminal()], say=typer.echo, runner=runner)
     typer.echo("\n" + "\n".join(answer.finding) + f"\nWrote {inquiry.folder / 'table.md'}")
 
 
@@ -79,12 +130,14 @@ def studies() -> None:
     console().print(table)
 
 
+# ---------------------------------------------------------------- what is asked
+
+
 def _ask(
     found: Study,
     dataset: list[str] | None,
     labels: list[str] | None,
-    seeds: list[int] | None,
-    budget: str | None,
+    seeds: list[str] | None,
     only: list[str] | None,
     settings: list[str] | None,
     ftc: str | None,
@@ -92,20 +145,50 @@ def _ask(
 ) -> Ask:
     from dataclasses import replace
 
+    from ftcseg.data.split import parse_amount
     from ftcseg.studies.plan import EMBEDDED
 
     ask = found.defaults
     if dataset:
         own = ask.settings if dataset == [EMBEDDED] else ()  # the defaults' settings are for the simulated set
-        ask = replace(ask, datasets=tuple(dataset), settings=own)
+        ask = replace(ask, datasets=_each(dataset), settings=own)
     if labels:
-        ask = replace(ask, labels=tuple(labels))
+        ask = replace(ask, labels=_each(str(parse_amount(text)) for text in labels))
     if seeds:
-        ask = replace(ask, seeds=tuple(seeds))
-    if budget is not None:
-        ask = replace(ask, steps=_steps(budget))
-    ask = replace(ask, only=tuple(only or ()), settings=(*ask.settings, *(settings or ())), ftc=ftc or ask.ftc)
-    return replace(ask, options={**found.options, **_options(found, option or [])})
+        ask = replace(ask, seeds=tuple(dict.fromkeys(map(_seed, seeds))))
+    ask = replace(ask, settings=(*ask.settings, *(settings or ())), ftc=ftc or ask.ftc)
+    ask = replace(ask, options={**found.options, **_options(found, option or [])})
+    return replace(ask, only=_rows(found, ask, _each(only or ())))
+
+
+def _each(values: Iterable[str]) -> tuple[str, ...]:
+    """Every value once: said twice, it would count twice in a mean."""
+    return tuple(dict.fromkeys(values))
+
+
+def _seed(text: str) -> int:
+    from ftcseg.errors import UsageError
+
+    if not text.isascii() or not text.isdigit() or not int(text) < _SEED_BOUND:
+        raise UsageError(
+            f"{text!r} is no seed. Write whole numbers from 0 to {_SEED_BOUND - 1}, such as --seeds 0 1 2."
+        )
+    return int(text)
+
+
+def _rows(found: Study, ask: Ask, only: tuple[str, ...]) -> tuple[str, ...]:
+    """The asked rows; one that the study has not is an error that lists those it has."""
+    from dataclasses import replace
+
+    from ftcseg.errors import UsageError
+
+    # Some rows are there only where they are asked for by name.
+    cells = [*found.plan(replace(ask, only=())), *(found.plan(replace(ask, only=only)) if only else ())]
+    rows = _each(cell.row for cell in cells)
+    unknown = [row for row in only if row not in rows]
+    if unknown and rows:
+        raise UsageError(f"This study has no row {unknown[0]!r}. Its rows: {', '.join(repr(row) for row in rows)}.")
+    return only
 
 
 def _options(found: Study, told: list[str]) -> dict[str, str]:
@@ -122,10 +205,79 @@ def _options(found: Study, told: list[str]) -> dict[str, str]:
     return chosen
 
 
-def _steps(budget: str) -> int:
-    from ftcseg.errors import UsageError
+def _with_budget(inquiry: Inquiry, text: str | None) -> Inquiry:
+    from dataclasses import replace
 
-    told = _BUDGET.fullmatch(budget.strip())
-    if told is None or int(told[1]) < 1:
-        raise UsageError(f"{budget!r} is no budget. Say how many steps every run takes, such as 400steps.")
-    return int(told[1])
+    from ftcseg.studies.budget import parse_budget, settle
+
+    if text is None:
+        return inquiry
+    settled = settle(parse_budget(text), inquiry)
+    if settled.why:
+        typer.echo(settled.why)
+    return replace(inquiry, ask=settled.ask)
+
+
+def _runner(on: str, workers: int | None, address: str | None, cpus_per_run: int | None) -> Runner:
+    from ftcseg.errors import UsageError, unknown_name
+    from ftcseg.studies.running import one_by_one
+
+    if on == "ray":
+        from ftcseg.studies.on_ray import Cluster, on_ray
+
+        return on_ray(Cluster(address=address, workers=workers, cpus_per_run=cpus_per_run))
+    if on != "here":
+        raise unknown_name("place to run on", on, ("here", "ray"))
+    for name, value in (("--workers", workers), ("--address", address), ("--cpus-per-run", cpus_per_run)):
+        if value is not None:
+            raise UsageError(f"{name} goes with --on ray; here one run is made at a time, with all cores.")
+    return one_by_one
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def _print_plan(inquiry: Inquiry) -> None:
+    from ftcseg.studies.estimate import outlook
+    from ftcseg.studies.running import planned
+    from ftcseg.studies.sets import Sets
+
+    plans = planned(inquiry)
+    for line in plan_lines(plans, outlook(plans.runs, Sets(inquiry.place))):
+        typer.echo(line)
+
+
+def plan_lines(plans: Planned, found: Outlook) -> list[str]:
+    """The runs, what each of them still takes, all of them together, and the measurements."""
+    from collections import Counter
+
+    lines = []
+    for line in found.lines:
+        cost = line.cost
+        told = f"{_duration(cost.seconds):>9} {_size(cost.bytes):>8}" if cost else line.problem
+        lines.append(f"{line.state:<7}  {line.run.cell.title:<{_TITLE}}  {told:<18}  {line.run.run.name}".rstrip())
+    lines.append(f"{plans.missing} of {len(plans.runs)} runs are missing.")
+    if found.costs:
+        bases = Counter(cost.basis for cost in found.costs)
+        basis = "; ".join(f"{count} from {text}" for text, count in bases.items())
+        lines.append(f"Estimated time: {_duration(found.seconds)}, one run after the other ({basis}).")
+        lines.append(f"Estimated disk: {_size(found.bytes)} in all; {_size(found.free)} are free there.")
+        if not found.fits:
+            lines.append("Warning: this will not fit on the disk. Choose another --out, or ask for fewer runs.")
+    for measure in plans.measures:
+        lines.append(f"{'done' if measure.done else 'missing':<7}  measurement: {measure.measure.name}")
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    """«40 s», «12 min», «3.5 h», «2.1 days»."""
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
+        if seconds < most:
+            amount = seconds / size
+            return f"{amount:.1f} {unit}" if unit == "h" else f"{max(1, round(amount))} {unit}"
+    return f"{seconds / 86400:.1f} days"
+
+
+def _size(count: int) -> str:
+    """«62 MB», «1.4 GB»."""
+    return f"{max(1, round(count / 1e6))} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ftcseg.config.load import Draft
 from ftcseg.config.schema import RunConfig
+from ftcseg.errors import UsageError
 from ftcseg.teaching.teacher import REFERENCE_STEPS, SHORTEST_TEACHER, scaled_momentum
 from ftcseg.types import Part
 
@@ -27,6 +28,9 @@ class Facts:
     part: Part
     """The part to evaluate when nobody chose one."""
     foreground: tuple[int, ...]
+    background: tuple[int, ...] = ()
+    rarest: int | None = None
+    """The foreground class with the fewest pixels in the set; None where no foreground class has any."""
 
 
 def resolve(draft: Draft, facts: Facts) -> RunConfig:
@@ -54,8 +58,21 @@ def resolve(draft: Draft, facts: Facts) -> RunConfig:
     if steps < SHORT_RUN and config.method != "supervised":
         choose("teaching.burn_in", round(BURN_IN_SHARE * steps), "a short run: labels first, for half of it")
         choose("teaching.ramp", round(RAMP_SHARE * steps), "a short run: pseudo-labels fade in over a tenth of it")
-    choose("opr.foreground", list(facts.foreground), "the classes that are not background")
+    choose("opr.foreground", *_foreground(config, facts))
     choose("evaluation.every", max(1, steps // EVALUATIONS), "a fifth of the run")
     choose("save_every", max(1, steps // SAVES), "a twentieth of the run")
     choose("log_every", max(1, steps // LOG_LINES), "a hundredth of the run")
     return draft.build()
+
+
+def _foreground(config: RunConfig, facts: Facts) -> tuple[list[int], str]:
+    """Class ids that OPR takes for foreground, and why these."""
+    told = config.foreground
+    if told == "objects":
+        return list(facts.foreground), "the classes that are not background"
+    ids = {*facts.foreground, *(facts.background if told.startswith("everything") else ())}
+    if told.endswith("without_rarest"):
+        ids -= {facts.rarest}
+    if not ids:
+        raise UsageError(f"foreground={told} leaves no class at all: this set has a single object class.")
+    return sorted(ids), f"foreground={told}, which is wrong on purpose"

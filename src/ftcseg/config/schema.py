@@ -107,6 +107,9 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     opr: OPRParams = field(default_factory=lambda: OPRParams(layers=0))
     """Orthogonal prototype reconstruction; layers: 0 is without."""
+    foreground: Literal["objects", "everything", "without_rarest", "everything_without_rarest"] = "objects"
+    """What OPR's gates take for foreground unless opr.foreground names ids: every class but background; or, to see what
+    a mistake costs, background too, every object class but the one with the fewest pixels, or both mistakes."""
     thresholds: Literal["fixed", "atc", "flexmatch", "freematch"] = "fixed"
     """Which pseudo-labels are learnt from, whatever the method; all but the fixed one have settings of their own."""
     tau: float = 0.95
@@ -131,9 +134,23 @@ class RunConfig:
     """Steps between checkpoints, a twentieth of the run unless set; 0 is with each evaluation only."""
     log_every: int = 0
     """Steps between log lines, a hundredth of the run unless set; 0 is at the end only."""
+    keep_at: tuple[int | float, ...] = ()
+    """Where the model is kept for good as checkpoints/step-N: steps, or shares of the run such as 0.1 (1.0: its end).
+    It changes no number of the run."""
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """`keep_at` as steps, each once, from the first on."""
+        steps = (at if isinstance(at, int) else max(1, round(at * self.steps)) for at in self.keep_at)
+        return tuple(sorted(set(steps)))
 
     def __post_init__(self) -> None:
         for key, least in LEAST.items():
             value = attrgetter(key)(self)
             if value is not None and value < least:
                 raise UsageError(f"{key} cannot be {value}: it must be at least {least}.")
+        for at in self.keep_at:
+            if not 0 < at <= (self.steps if isinstance(at, int) else 1):
+                raise UsageError(
+                    f"keep_at cannot hold {at}: write steps from 1 to {self.steps}, or shares of the run up to 1.0."
+                )

@@ -24,3 +24,9 @@ def class_groups(classes: ClassTable, pixels: Mapping[int, int]) -> dict[int, Gr
         else:
             groups[class_id] = "middle"
     return groups | {c.id: c.group for c in classes if c.group is not None}
+
+
+def rarest(classes: ClassTable, pixels: Mapping[int, int]) -> int | None:
+    """The foreground class with the fewest pixels, and at least one; of equals the first. None where there is none."""
+    there = [c for c in classes.foreground if pixels.get(c, 0) > 0]
+    return min(there, key=lambda c: (pixels[c], c), default=None)

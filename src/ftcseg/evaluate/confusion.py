@@ -25,7 +25,7 @@ class Confusion:
     """Counts of (true class, predicted class) over everything added.
 
     >>> confusion = Confusion(num_classes=3)
-    >>> confusion.add(torch.tensor([0, 0, 2]), torch.tensor([0, 1, IGNORE]))
+    >>> _ = confusion.add(torch.tensor([0, 0, 2]), torch.tensor([0, 1, IGNORE]))
     >>> confusion.counts.tolist()
     [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
     """
@@ -35,9 +35,14 @@ class Confusion:
     def __init__(self, num_classes: int) -> None:
         self.counts = torch.zeros(num_classes, num_classes, dtype=torch.int64)
 
-    def add(self, pred: Tensor, target: Tensor) -> None:
-        """Count these pixels; both hold class ids in one shape, and IGNORE in the target is skipped."""
-        self.counts += pair_counts(pred, target, len(self.counts)).cpu()
+    def add(self, pred: Tensor, target: Tensor) -> Tensor:
+        """Count these pixels; both hold class ids in one shape, and IGNORE in the target is skipped.
+
+        Returns what was counted this time, shaped like `counts`.
+        """
+        found = pair_counts(pred, target, len(self.counts)).cpu()
+        self.counts += found
+        return found
 
     def summed(self) -> Confusion:
         """The same counts over all ranks."""

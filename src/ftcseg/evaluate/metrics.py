@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from torch import Tensor
 
 from ftcseg.evaluate.boundary import Boundaries
 from ftcseg.evaluate.calibration import Calibration
 from ftcseg.evaluate.confusion import Confusion
+from ftcseg.evaluate.per_image import PerImage
 from ftcseg.types import GROUPS, ClassTable, Group
 
 
@@ -39,6 +40,8 @@ class Scores:
     classes: tuple[ClassScore, ...]
     confusion: tuple[tuple[int, ...], ...] = ()
     """Pixels by truth (rows) and prediction (columns); not part of `as_json`."""
+    per_image: PerImage | None = field(default=None, compare=False)
+    """The same image by image, where it was asked for; not part of `as_json`."""
 
     def as_json(self) -> dict[str, object]:
         """Plain dicts, lists and numbers, ready to be written."""

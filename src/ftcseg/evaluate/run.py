@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from ftcseg.evaluate.boundary import Boundaries
 from ftcseg.evaluate.calibration import Calibration
 from ftcseg.evaluate.confusion import Confusion
 from ftcseg.evaluate.metrics import Scores, scores
+from ftcseg.evaluate.per_image import PerImage
 from ftcseg.evaluate.predictor import InputFacts, Predictor, Prepared, opinion, prepare
 from ftcseg.parallel import Progress, silent
 from ftcseg.types import ClassTable, Group, PseudoLabels
@@ -28,6 +29,8 @@ class Shown:
 
     prepared: Prepared
     labels: Tensor  # (H, W) int64 at the image's own size
+    place: int
+    """Among the images that are looked at, in the order of the set: batches of one size mix it up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +64,13 @@ def evaluate(  # noqa: PLR0913  each choice has a name
     window: int | None = None,
     flips: bool = False,
     scales: Sequence[float] = (1.0,),
+    per_image: bool = False,
 ) -> dict[str, Scores] | None:
     """The scores of each network over the labelled images of the set; None when `stop` said so before the end.
 
-    `boundary` adds boundary F1 and calibration error, which cost more than all else. Under several processes all of
-    them must call this alike; all get the scores of the whole set, or all get None.
+    `boundary` adds boundary F1 and calibration error, which cost more than all else; `per_image` keeps what an IoU
+    needs of every image. Under several processes all of them must call this alike; all get the scores of the whole set,
+    or all get None.
     """
     tour = Tour(
         batch=batch,
@@ -77,12 +82,13 @@ def evaluate(  # noqa: PLR0913  each choice has a name
         progress=progress,
     )
     asked = {name: Predictor(net, facts, None, window, flips, scales, batch) for name, net in nets.items()}
-    counts = {name: _Counts(len(dataset.classes), boundary) for name in nets}
+    kept = tuple(record.image for record in chosen(dataset, max_images).records) if per_image else ()
+    counts = {name: _Counts(len(dataset.classes), boundary, kept) for name in nets}
 
     def look(shown: Sequence[Shown]) -> None:
         for name, predictor in asked.items():
             for said, one in zip(predictor.scores([s.prepared for s in shown]), shown, strict=True):
-                counts[name].add(said, one.labels)
+                counts[name].add(said, one)
 
     if not visit(dataset, facts, look, tour):
         return None
@@ -144,7 +150,7 @@ def _shown(images: Dataset, facts: InputFacts, scales: Sequence[float], index: i
     try:
         sample = images[index]
         assert sample.labels is not None, "only labelled images are walked"
-        return Shown(prepare(sample.image, facts, scales), torch.from_numpy(sample.labels).long())
+        return Shown(prepare(sample.image, facts, scales), torch.from_numpy(sample.labels).long(), index)
     except DataError as error:
         if name in error.what:
             raise
@@ -152,25 +158,33 @@ def _shown(images: Dataset, facts: InputFacts, scales: Sequence[float], index: i
 
 
 class _Counts:
-    """What is counted of one network."""
+    """What is counted of one network; image by image for those that are named."""
 
-    def __init__(self, num_classes: int, boundary: bool) -> None:
+    def __init__(self, num_classes: int, boundary: bool, names: tuple[str, ...] = ()) -> None:
         self.confusion = Confusion(num_classes)
         self.boundaries = Boundaries(num_classes) if boundary else None
         self.calibration = Calibration() if boundary else None
+        self.names = names
+        # Every process fills in its own images and leaves the others 0, so that the sum over ranks is the whole set.
+        self.each = torch.zeros(len(names), num_classes, 3, dtype=torch.int64)
 
-    def add(self, said: Tensor, labels: Tensor) -> None:
+    def add(self, said: Tensor, one: Shown) -> None:
+        truth = one.labels.to(said.device)
         if self.boundaries is None or self.calibration is None:
             # max, not argmax: the same classes, four times as fast on a CPU
-            self.confusion.add(said.max(0).indices, labels.to(said.device))
-            return
-        best: PseudoLabels = opinion(said)
-        truth = labels.to(said.device)
-        self.confusion.add(best.labels[0], truth)
-        self.boundaries.add(best.labels[0], truth)
-        self.calibration.add(best.conf[0], best.labels[0], truth)
+            found = self.confusion.add(said.max(0).indices, truth)
+        else:
+            best: PseudoLabels = opinion(said)
+            found = self.confusion.add(best.labels[0], truth)
+            self.boundaries.add(best.labels[0], truth)
+            self.calibration.add(best.conf[0], best.labels[0], truth)
+        if self.names:
+            self.each[one.place] = torch.stack([found.diagonal(), found.sum(0), found.sum(1)], dim=1)
 
     def scores(self, classes: ClassTable, groups: Mapping[int, Group]) -> Scores:
         boundaries = None if self.boundaries is None else self.boundaries.summed()
         calibration = None if self.calibration is None else self.calibration.summed()
-        return scores(self.confusion.summed(), classes, groups, boundaries, calibration)
+        found = scores(self.confusion.summed(), classes, groups, boundaries, calibration)
+        if not self.names:
+            return found
+        return replace(found, per_image=PerImage(sum_over_ranks(self.each).numpy(), self.names))

@@ -18,7 +18,6 @@ from ftcseg.methods.ctfs import CTFS, CTFSParams
 from ftcseg.methods.daso import DASO, DASOParams
 from ftcseg.methods.dual_teacher import DualTeacher, DualTeacherParams
 from ftcseg.methods.fixmatch import FixMatch, FixMatchParams
-from ftcseg.methods.flexmatch import FlexMatch, FlexMatchStepParams
 from ftcseg.methods.freematch import FreeMatch, FreeMatchStepParams
 from ftcseg.methods.ftc import FTCParams, FTCSeg
 from ftcseg.methods.kit import Kit
@@ -75,7 +74,7 @@ METHODS: Mapping[str, Entry] = {
         "FixMatch",
         "Sohn et al.",
         2020,
-        "one strong view, an EMA teacher, a fixed threshold",
+        "one strong view, a fixed threshold, and an EMA teacher, or none: params.ema_teacher=false",
         lambda kit, params: FixMatch(kit.pair(labels_itself=not params.ema_teacher)),
         FixMatchParams,
     ),
@@ -93,8 +92,8 @@ METHODS: Mapping[str, Entry] = {
         "Zhang et al.",
         2021,
         "FixMatch with lower thresholds for classes that are learnt less",
-        lambda kit, params: FlexMatch(kit.pair(labels_itself=not params.ema_teacher)),
-        FlexMatchStepParams,
+        lambda kit, params: FixMatch(kit.pair(labels_itself=not params.ema_teacher)),
+        FixMatchParams,
         {"thresholds": "flexmatch"},
     ),
     "freematch": Entry(

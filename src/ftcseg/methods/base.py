@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.pair import Pair, Pupil
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 
@@ -15,19 +15,24 @@ class Method(nn.Module):
     """One paper, one subclass. Whatever must survive a restart is a parameter or a buffer of it.
 
     The step computes a loss and moves nothing but statistics; teachers move in `after_update`, once the loop has seen
-    that the student is finite. What is written here suits a method with one student and one teacher, a Pair; another
-    kind of method says these things itself.
+    that the student is finite. What is written here suits a method with one student: a Pair, which has a teacher, or a
+    Pupil, which has none. Another kind of method says these things itself.
     """
 
     views: ViewPlan
     """What the method wants to see of each unlabelled image."""
 
     pair: Pair
+    """Student and teacher, where the method was given a Pair."""
+    pupil: Pupil
+    """The student, where it was given no teacher."""
 
-    def __init__(self, pair: Pair | None = None) -> None:
+    def __init__(self, learner: Pupil | None = None) -> None:
         super().__init__()
-        if pair is not None:
-            self.pair = pair
+        if isinstance(learner, Pair):
+            self.pair = learner
+        elif learner is not None:
+            self.pupil = learner
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The loss of one batch."""
@@ -35,7 +40,7 @@ class Method(nn.Module):
 
     def after_update(self, clock: Clock) -> None:
         """Let teachers follow the student; `clock` still shows the step that was just taken."""
-        self.pair.follow(clock)
+        self._learner.follow(clock)
 
     def pace(self, clock: Clock) -> Clock:
         """The clock that the learning rate goes by.
@@ -47,16 +52,20 @@ class Method(nn.Module):
 
     def teachers(self) -> list[nn.Module]:
         """Networks that are not trained by gradient."""
-        return [self.pair.teacher]
+        return self._learner.teachers()
 
     def predictors(self) -> dict[str, nn.Module]:
         """Networks worth evaluating, by name; the first is the one a user gets."""
-        return {"teacher": self.pair.teacher.net, "student": self.pair.student}
+        return self._learner.predictors()
 
     def labeler(self) -> tuple[nn.Module, Thresholds]:
         """Who makes the pseudo-labels, and the rule that filters them: what an audit looks at."""
-        return self.pair.labeler, self.pair.thresholds
+        return self._learner.labeler, self._learner.thresholds
 
     def facts(self) -> Mapping[str, Tensor]:
         """What to log now and then: thresholds per class, OPR per stage."""
-        return self.pair.facts()
+        return self._learner.facts()
+
+    @property
+    def _learner(self) -> Pupil:
+        return self.pair if hasattr(self, "pair") else self.pupil

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ftcseg.errors import UsageError
 from ftcseg.losses.pixel import pixel_loss
@@ -23,7 +23,6 @@ from ftcseg.teaching.patch_pupil import PatchPupil, patch_loss
 from ftcseg.teaching.patches import DoubtRates, without_doubt
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.teaching.ramp import is_burn_in
-from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.turns import turn_steps
 from ftcseg.types import Clock, Labeled, SemiBatch, StepResult, ViewPlan
 from ftcseg.views.mix import paste_partner
@@ -63,8 +62,8 @@ class BeyondPixels(Method):
     views = ViewPlan(strong=2)
 
     def __init__(self, kit: Kit, params: BeyondPixelsParams) -> None:
-        super().__init__()
-        self.pupil, self.params, self.seed = kit.pupil(), params, kit.seed
+        super().__init__(kit.pupil())
+        self.params, self.seed = params, kit.seed
         rates = DoubtRates(len(kit.classes), params.delta, params.delta_base, params.delta_most)
         self.patches = PatchPupil(kit.net.encoder.channels[0], rates, params.patch_drop, kit.seed)
 
@@ -107,18 +106,6 @@ class BeyondPixels(Method):
         period = turn_steps(clock, self.params.period)
         if (clock.step + 1) % period == 0:
             self.patches.rates.turn(clock.total // period)
-
-    def teachers(self) -> list[nn.Module]:
-        """There is none."""
-        return []
-
-    def predictors(self) -> dict[str, nn.Module]:
-        """The one network that draws pixels."""
-        return {"student": self.pupil.student}
-
-    def labeler(self) -> tuple[nn.Module, Thresholds]:
-        """The student labels its own weak views."""
-        return self.pupil.student, self.pupil.thresholds
 
     def facts(self) -> Mapping[str, Tensor]:
         """Beside thresholds and OPR: the doubted share of each class, and its best probability of true positives."""

@@ -15,7 +15,6 @@ from ftcseg.teaching.pair import Pair
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.teaching.thresholds.freematch import FreeThresholds
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
-from ftcseg.views.mix import paste_partner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +44,22 @@ class FreeMatch(Method):
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
-        labeled, unlabeled = batch.labeled, batch.unlabeled
-        if unlabeled is None or self.pair.burns_in(clock):
-            return self.pair.learn_labels(batch)
-        (view,), (box,) = unlabeled.strong, unlabeled.boxes
-        # 1  The labeler reads the weak view; the student answers labels and the mixed strong view.
-        said = self.pair.ask(labeled, unlabeled, [paste_partner(view, box)])
+        labeled, unlabeled, pair = batch.labeled, batch.unlabeled, self.pair
+        if unlabeled is None or pair.burns_in(clock):
+            return pair.learn_labels(batch)
+        # 1  The labeler reads the weak view; the student answers labels and the strong view, mixed with its partner.
+        said = pair.ask_mixed(labeled, unlabeled)
         # 2  The thresholds move to how sure the labeler is by now, of anything and of each class.
-        pseudo = self.pair.judge(said, labeled, unlabeled)
+        pseudo = pair.judge(said, labeled, unlabeled)
         # 3  Pixels that reach the threshold of their class become labels, mixed as the view was.
-        mixed = mix_pseudo(pseudo, box)
-        unsup = self.pair.compare(said.strong, [mixed])
-        result = self.pair.conclude(said, labeled, pseudo, unsup, clock)
+        mixed = mix_pseudo(pseudo, *unlabeled.boxes)
+        unsup = pair.compare(said.strong, [mixed])
+        result = pair.conclude(said, labeled, pseudo, unsup, clock)
         if not self.params.fairness:
             return result
         # 4  What the student says of kept pixels should be as fair to the classes as what was said so far:
         #    L = (L_sup + w (L_unsup + w_f L_fair)) / 2.
-        rule = cast("FreeThresholds", self.pair.thresholds)
+        rule = cast("FreeThresholds", pair.thresholds)
         fair = fairness(said.strong[0], rule.accept(mixed), rule.probs, rule.hist)
-        loss = result.loss + self.pair.weight(clock) * self.params.fairness * fair / 2
+        loss = result.loss + pair.weight(clock) * self.params.fairness * fair / 2
         return replace(result, loss=loss, parts={**result.parts, "fairness": fair})

@@ -12,9 +12,7 @@ from ftcseg.methods.base import Method
 from ftcseg.nets.drop import ComplementaryDrop
 from ftcseg.rng import seed_for
 from ftcseg.teaching.pair import Pair
-from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
-from ftcseg.views.mix import paste_partner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +38,15 @@ class FTCSeg(Method):
         labeled, unlabeled = batch.labeled, batch.unlabeled
         if unlabeled is None or self.pair.burns_in(clock):
             return self.pair.learn_labels(batch)
-        # 1  The teacher reads the weak view, the student labels and strong views; OPR refines both before decoding.
-        strong = [paste_partner(view, box) for view, box in zip(unlabeled.strong, unlabeled.boxes, strict=True)]
-        said = self.pair.ask(labeled, unlabeled, strong, self._drop(clock, len(strong)))
+        # 1  The teacher reads the weak view, the student labels and mixed strong views; OPR refines what both decode.
+        said = self.pair.ask_mixed(labeled, unlabeled, self._drop(clock))
         # 2  ATC sets each class's threshold from ground truth, student and teacher, before anything is filtered.
         pseudo = self.pair.judge(said, labeled, unlabeled)
         # 3  Filter and compare: L_unsup over the pixels whose confidence reaches their class's threshold.
-        unsup = self.pair.compare(said.strong, [mix_pseudo(pseudo, box) for box in unlabeled.boxes])
+        unsup = self.pair.compare_mixed(said.strong, pseudo, unlabeled.boxes)
         # 4  L = (L_sup + L_unsup) / 2 + lambda_o L_O.
         return self.pair.conclude(said, labeled, pseudo, unsup, clock)
 
-    def _drop(self, clock: Clock, views: int) -> ComplementaryDrop | None:
-        paired = self.params.comp_drop and views == 2
+    def _drop(self, clock: Clock) -> ComplementaryDrop | None:
+        paired = self.params.comp_drop and self.params.strong_views == 2
         return ComplementaryDrop(seed=seed_for(self.seed, "drop", clock.step)) if paired else None

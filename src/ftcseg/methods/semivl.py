@@ -5,7 +5,6 @@ Without CLIP and with an ordinary head this is UniMatch's step, which is what it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,19 +15,15 @@ from torch import Tensor, nn
 from ftcseg.errors import UsageError
 from ftcseg.methods.base import Method
 from ftcseg.methods.kit import Kit
-from ftcseg.nets.drop import FeatureDrop
 from ftcseg.nets.encoders.build import build_encoder
 from ftcseg.nets.encoders.clip import ClipEncoder, embed_texts
 from ftcseg.nets.heads.vlg import VLGHead
-from ftcseg.nets.norms import as_evaluated
-from ftcseg.rng import seed_for
-from ftcseg.teaching.answers import ask_alone
 from ftcseg.teaching.guide import Guide, Words, guided_loss, prompts_of
 from ftcseg.teaching.pair import Pupil
-from ftcseg.teaching.pseudo import paste_pseudo, pseudo_labels, reordered
-from ftcseg.teaching.thresholds.base import Thresholds, check_choices
-from ftcseg.types import Clock, PseudoLabels, SemiBatch, StepResult, Unlabeled, ViewPlan
-from ftcseg.views.mix import paste
+from ftcseg.teaching.pseudo import pseudo_labels
+from ftcseg.teaching.streams import Lesson, Partner, Streams
+from ftcseg.teaching.thresholds.base import check_choices
+from ftcseg.types import Clock, PseudoLabels, SemiBatch, StepResult, Unlabeled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +40,7 @@ class SemiVLParams:
     """What of a CLIP encoder learns: attention and positions, as in the paper, or everything."""
     drop: float = 0.5
     """Share of the channels that the perturbed features lose. The paper's 0.5."""
-    partner: Literal["flip", "shuffle", "same_image"] = "flip"
+    partner: Partner = "flip"
     """Whose pixels CutMix pastes: another image of the batch, at its mirror place or shuffled; or another crop of the
     same image, which is what the public code does without meaning to."""
 
@@ -57,76 +52,40 @@ class SemiVL(Method):
     """Three streams learn from what the network, and CLIP, say of the weak view."""
 
     def __init__(self, pupil: Pupil, params: SemiVLParams, guide: Guide | None, seed: int = 0) -> None:
-        super().__init__()
-        self.pupil, self.params, self.guide, self.seed = pupil, params, guide, seed
-        self.views = ViewPlan(strong=2, partner=params.partner == "same_image")
+        super().__init__(pupil)
+        self.params, self.guide, self.streams = params, guide, Streams(params.drop, params.partner, seed)
+        self.views = self.streams.views
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The algorithm box, numbered."""
-        labeled, unlabeled, pupil = batch.labeled, batch.unlabeled, self.pupil
+        unlabeled, pupil = batch.unlabeled, self.pupil
         if unlabeled is None or pupil.burns_in(clock):
             return pupil.learn_labels(batch)
-        # 1  Both strong views are mixed with their partners.
-        partner, order = unlabeled.partner, self._order(len(unlabeled.weak), clock).to(unlabeled.weak.device)
-        others: Sequence[Tensor] = partner.strong if partner is not None else [view[order] for view in unlabeled.strong]
-        mixing = zip(unlabeled.strong, others, unlabeled.boxes, strict=True)
-        strong = [paste(view, other, box) for view, other, box in mixing]
-        # 2  One network answers labels, weak view, strong views, and the weak view with half of its channels silenced.
-        drop = FeatureDrop(seed=seed_for(self.seed, "drop", clock.step), rate=self.params.drop)
-        shown = (labeled.images, unlabeled.weak, strong)
-        said, disturbed = ask_alone(pupil.student, shown, drop, pupil.params.norms)
-        # 3  What it is sure of in the weak view teaches the other three streams.
-        pseudo = pupil.judge(said, labeled, unlabeled)
-        theirs = reordered(pseudo, order) if partner is None else self._label(partner)
-        views = pupil.compare(said.strong, [paste_pseudo(pseudo, theirs, box) for box in unlabeled.boxes])
-        features = pupil.compare([disturbed], [pseudo])
-        # 4  So does what CLIP is sure of, with a weight that falls to nothing.
-        guided = self._guided([*said.strong, disturbed], unlabeled, order)
-        unsup = (views + features) / 2 + self.params.guidance * (1 - clock.progress) * guided
-        # 5  L = (L_sup + (L_strong1 + L_strong2) / 4 + L_features / 2 + lambda(t) L_CLIP) / 2.
-        result = pupil.conclude(said, labeled, pseudo, unsup, clock)
-        return replace(result, parts={**result.parts, "strong": views, "features": features, "guided": guided})
-
-    def after_update(self, clock: Clock) -> None:
-        """Nobody follows."""
+        # 1  UniMatch's three streams learn what the network is sure of in the weak view.
+        lesson = self.streams.teach(pupil, batch.labeled, unlabeled, clock)
+        # 2  They learn what CLIP is sure of, too, with a weight that falls to nothing.
+        guided = self._guided(lesson, unlabeled)
+        unsup = lesson.unsup + self.params.guidance * (1 - clock.progress) * guided
+        # 3  L = (L_sup + (L_strong1 + L_strong2) / 4 + L_features / 2 + lambda(t) L_CLIP) / 2.
+        result = pupil.conclude(lesson.said, batch.labeled, lesson.pseudo, unsup, clock)
+        return replace(result, parts={**result.parts, **lesson.parts, "guided": guided})
 
     def teachers(self) -> list[nn.Module]:
         """CLIP, where there is one."""
         return [] if self.guide is None else [self.guide]
 
-    def predictors(self) -> dict[str, nn.Module]:
-        """The one network."""
-        return {"student": self.pupil.student}
-
-    def labeler(self) -> tuple[nn.Module, Thresholds]:
-        """The student labels its own weak views."""
-        return self.pupil.student, self.pupil.thresholds
-
-    def facts(self) -> Mapping[str, Tensor]:
-        """Thresholds per class, OPR per stage."""
-        return self.pupil.facts()
-
-    def _guided(self, streams: Sequence[Tensor], unlabeled: Unlabeled, order: Tensor) -> Tensor:
+    def _guided(self, lesson: Lesson, unlabeled: Unlabeled) -> Tensor:
         if self.guide is None:
-            return streams[0].new_zeros(())
-        whole, partner = pseudo_labels(self.guide(unlabeled.weak), unlabeled.valid), unlabeled.partner
-        theirs = reordered(whole, order)
-        if partner is not None:
-            theirs = pseudo_labels(self.guide(partner.weak), partner.valid)
-        targets = [*(paste_pseudo(whole, theirs, box) for box in unlabeled.boxes), whole]
-        *views, features = guided_loss(streams, targets, self.params.guide_threshold)
+            return lesson.disturbed.new_zeros(())
+        whole = self._told(unlabeled)
+        mixed = lesson.partners.paste_labels(whole, unlabeled.boxes, self._told)
+        streams = [*lesson.said.strong, lesson.disturbed]
+        *views, features = guided_loss(streams, [*mixed, whole], self.params.guide_threshold)
         return (torch.stack(views).mean() + features) / 2
 
-    def _order(self, count: int, clock: Clock) -> Tensor:
-        if self.params.partner == "flip":
-            return torch.arange(count - 1, -1, -1)
-        rng = torch.Generator().manual_seed(seed_for(self.seed, "partner", clock.step))
-        return torch.randperm(count, generator=rng)
-
-    @torch.no_grad()
-    def _label(self, partner: Unlabeled) -> PseudoLabels:
-        with as_evaluated(self.pupil.student):
-            return pseudo_labels(self.pupil.student(partner.weak), partner.valid)
+    def _told(self, unlabeled: Unlabeled) -> PseudoLabels:
+        assert self.guide is not None
+        return pseudo_labels(self.guide(unlabeled.weak), unlabeled.valid)
 
 
 def build_semivl(kit: Kit, params: SemiVLParams) -> SemiVL:

@@ -11,9 +11,7 @@ from ftcseg.methods.base import Method
 from ftcseg.nets.drop import ComplementaryDrop
 from ftcseg.rng import seed_for
 from ftcseg.teaching.pair import Pair
-from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
-from ftcseg.views.mix import paste_partner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +36,12 @@ class UniMatchV2(Method):
         labeled, unlabeled = batch.labeled, batch.unlabeled
         if unlabeled is None or self.pair.burns_in(clock):
             return self.pair.learn_labels(batch)
-        # 1  Both strong views are mixed with their partners.
-        strong = [paste_partner(view, box) for view, box in zip(unlabeled.strong, unlabeled.boxes, strict=True)]
-        # 2  What one strong view loses of its features, the other keeps.
-        seed = seed_for(self.seed, "drop", clock.step)
-        said = self.pair.ask(
-            labeled, unlabeled, strong, ComplementaryDrop(seed=seed) if self.params.comp_drop else None
-        )
+        # 1  What one strong view loses of its features, the other keeps.
+        drop = ComplementaryDrop(seed=seed_for(self.seed, "drop", clock.step)) if self.params.comp_drop else None
+        # 2  The teacher reads the weak view; the student labels and both strong views, mixed with their partners.
+        said = self.pair.ask_mixed(labeled, unlabeled, drop)
         # 3  Compare with the teacher's labels, mixed as the views were; unsure pixels weigh nothing.
         pseudo = self.pair.judge(said, labeled, unlabeled)
-        unsup = self.pair.compare(said.strong, [mix_pseudo(pseudo, box) for box in unlabeled.boxes])
+        unsup = self.pair.compare_mixed(said.strong, pseudo, unlabeled.boxes)
+        # 4  L = (L_sup + L_unsup) / 2, L_unsup the mean of both views.
         return self.pair.conclude(said, labeled, pseudo, unsup, clock)

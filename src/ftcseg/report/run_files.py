@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +39,22 @@ _PSEUDO = ("pseudo.jsonl", "audit.json")
 _REQUIRED = ("config.yaml", "scores.json")
 
 
+Ends: TypeAlias = tuple[float, float] | None
+"""Both ends of an interval, None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Between which ends the scores lie, had other images or sequences been drawn; `share` of the draws do."""
+
+    units: int
+    share: float
+    miou: Ends
+    groups: Mapping[str, Ends]
+    ious: tuple[Ends, ...]
+    warning: str
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What one network of one checkpoint reached; shares between 0 and 1, None where there was nothing to judge."""
@@ -50,6 +66,8 @@ class Score:
     ious: tuple[float | None, ...]
     pixel_accuracy: float | None
     ece: float | None
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """By what was drawn anew: images, sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +246,31 @@ def _score(checkpoint: str, predictor: str, facts: Facts) -> Score:
         ious=tuple(number(c.get("iou")) for c in mappings(facts.get("classes"))),
         pixel_accuracy=number(facts.get("pixel_accuracy")),
         ece=number(facts.get("ece")),
+        bounds={
+            over: bounds
+            for over, told in mapping(facts.get("intervals")).items()
+            if (bounds := _bounds(mapping(told))) is not None
+        },
     )
+
+
+def _bounds(told: Facts) -> Bounds | None:
+    units, share, classes = number(told.get("units")), number(told.get("share")), told.get("classes")
+    if units is None or share is None:
+        return None
+    return Bounds(
+        units=int(units),
+        share=share,
+        miou=_ends(told.get("miou")),
+        groups={str(group): _ends(value) for group, value in mapping(told.get("groups")).items()},
+        ious=tuple(map(_ends, classes)) if isinstance(classes, list) else (),
+        warning=str(told.get("warning") or ""),
+    )
+
+
+def _ends(value: object) -> Ends:
+    ends = numbers(value)
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[0] is not None and ends[1] is not None else None
 
 
 def _read(folder: Path, name: str, problems: list[str], *, needed: bool = True) -> object:

@@ -14,7 +14,7 @@ from ftcseg.report.pictures import IGNORE_COLOR, class_colors, file_url
 from ftcseg.report.run_curves import curves
 from ftcseg.report.run_files import Run, Score, read_runs
 from ftcseg.report.run_tables import STYLE as TABLE_STYLE
-from ftcseg.report.run_tables import audit, confusion, opr, reproduce, settings
+from ftcseg.report.run_tables import audit, confusion, intervals, opr, reproduce, settings
 from ftcseg.report.verdict import difference, judged_on, verdict, why_not_comparable
 
 MAX_PICTURES = 24
@@ -51,7 +51,7 @@ def run_page(runs: Sequence[Path]) -> str:
         note(_circumstances(read)),
         _summary(read),
         section("Pictures", _pictures(read)),
-        section("IoU of each class", _class_bars(read)),
+        section("IoU of each class", _class_bars(read), intervals(read)),
         section("Over time", curves(read)),
         section("What the pseudo-labels were worth", audit(read)),
         section("Prototypes (OPR)", opr(read)),

@@ -1,4 +1,4 @@
-"""The tables of a run: audit, prototypes, confusion, settings, how to do it again."""
+"""The tables of a run: intervals, audit, prototypes, confusion, settings, how to do it again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from ftcseg.report.page import bar, figure, folded, note, points, table
-from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, number, numbers
+from ftcseg.report.run_files import Ends, Facts, Run, Score, at, mapping, mappings, number, numbers
 from ftcseg.types import GROUPS
 
 MAX_CONFUSION = 40
@@ -31,6 +31,47 @@ STYLE = """
 .sides table { font-size: .9rem; } .sides .bar { font-size: .5rem; height: .6rem; }
 .sides { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
 """
+
+
+def intervals(runs: Sequence[Run]) -> str:
+    """Between which ends each score would lie had other images been drawn; nothing where no run tells."""
+    known = [(run, run.last) for run in runs if run.last is not None and run.last.bounds]
+    if not known:
+        return ""
+    shown = [(run, _interval_table(run, score)) for run, score in known]
+    every = [bounds for _, score in known for bounds in score.bounds.values()]
+    share = f"{100 * every[0].share:.0f} %"
+    told = (
+        f"{share} interval: how far a score would move had other images of the same kind been judged, by drawing them "
+        "again with replacement. It knows nothing of other seeds: training again would move the score as well."
+    )
+    if any("sequences" in score.bounds for _, score in known):
+        told += (
+            " Neighbouring frames repeat each other, so of the two the interval over whole sequences is the honest one."
+        )
+    warned = "".join(note(text) for text in dict.fromkeys(bounds.warning for bounds in every if bounds.warning))
+    if len(runs) == 1:
+        return note(told) + warned + shown[0][1]
+    return note(told) + warned + "".join(folded(f"Intervals of {run.name}", inside) for run, inside in shown)
+
+
+def _interval_table(run: Run, score: Score) -> str:
+    """mIoU, groups and classes, with the ends over images and over sequences side by side."""
+    every = list(score.bounds.values())
+    groups = [(group, word) for group, word in _GROUP_WORDS.items() if group in run.groups and group != "background"]
+    rows = [("<b>mIoU</b>", points(score.miou), *(_between(b.miou) for b in every))]
+    for group, word in groups:
+        ends = [_between(b.groups.get(group)) for b in every]
+        rows.append((f"<b>{word}</b>", points(score.groups.get(group)), *ends))
+    for i, name in enumerate(run.classes):
+        ends = [_between(b.ious[i] if i < len(b.ious) else None) for b in every]
+        rows.append((_tagged(name, run.groups, i), points(at(score.ious, i)), *ends))
+    head = ("class", "IoU", *(f"over {bounds.units} {word}" for word, bounds in score.bounds.items()))
+    return table(head, rows, numbers=range(1, len(head)))
+
+
+def _between(ends: Ends) -> str:
+    return "n/a" if ends is None else f"{points(ends[0])} to {points(ends[1])}"
 
 
 def audit(runs: Sequence[Run]) -> str:

@@ -27,6 +27,8 @@ class Bars:
     groups: tuple[str, ...]
     series: tuple[tuple[str, tuple[Value | None, ...]], ...]
     """(name, a value for each group)."""
+    spread: str = ""
+    """What the spreads are, such as «standard deviation over 3 seeds»; told beside the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Lines:
     """A place along the bottom that is marked as the default."""
     log: bool = False
     """Whether the bottom axis multiplies rather than adds."""
+    spread: str = ""
+    """What the spreads are; told beside the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ftcseg.methods import METHODS
 from ftcseg.studies.plan import Ask, Cell, grid
-from ftcseg.studies.results import Evidence, Result, matched
-from ftcseg.studies.rows import EMBEDDED_SETTINGS, column, in_group, over_seeds
+from ftcseg.studies.results import Evidence, Result
+from ftcseg.studies.rows import (
+    EMBEDDED_SETTINGS,
+    UNRUN,
+    column,
+    gap,
+    in_group,
+    over_seeds,
+    places,
+    points,
+    uneven,
+    verdict,
+    where,
+)
 from ftcseg.studies.tables import Answer, Column, Table, table_of
 
 BASELINE = "supervised"
 DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
-UNRUN = ("semivl",)  # needs CLIP weights, which no package carries
+SENTENCES = 3
+"""What a finding may take; the rest of many settings is told in the remarks."""
 
 
 def plan(ask: Ask) -> list[Cell]:
@@ -21,40 +36,69 @@ def plan(ask: Ask) -> list[Cell]:
 
 def read(ask: Ask, evidence: Evidence) -> Answer:
     """One table per set and label amount, methods by their mean IoU."""
-    places = [(dataset, labels) for dataset in ask.datasets for labels in ask.labels]
+    gains = {place: _gains(evidence, *place) for place in places(ask)}
+    each = [_finding(evidence, gains[place], *place) for place in places(ask)]
+    below = [_below(gains[place], *place) for place in places(ask)]
+    told = each if len(each) <= SENTENCES else [_together(list(gains.values()))]
     return Answer(
-        tuple(_finding(evidence, dataset, labels) for dataset, labels in places),
-        tuple(_table(evidence, dataset, labels) for dataset, labels in places),
+        tuple(told),
+        tuple(_table(evidence, gains[place], *place) for place in places(ask)),
+        (*(each if len(each) > SENTENCES else ()), *filter(None, below), *uneven(plan(ask), evidence)),
     )
 
 
-def _table(evidence: Evidence, dataset: str, labels: str) -> Table:
+def _gains(evidence: Evidence, dataset: str, labels: str) -> dict[str, float]:
+    """Each method less labels alone, over the seeds both have."""
+    base = evidence.of(BASELINE, dataset, labels)
+    tests = {row: gap(evidence.of(row, dataset, labels), base) for row in evidence.rows() if row != BASELINE}
+    return {row: test.difference for row, test in tests.items() if test is not None}
+
+
+def _table(evidence: Evidence, gains: dict[str, float], dataset: str, labels: str) -> Table:
     rows = {row: evidence.of(row, dataset, labels) for row in evidence.rows()}
     columns = [
         column("mIoU, last", evidence, Result.miou, dataset, labels),
         column("mIoU, best", evidence, lambda r: r.miou("best"), dataset, labels),
+        column("student, last", evidence, lambda r: r.student, dataset, labels),
+        Column(
+            heading="over labels alone", values={BASELINE: "–"} | {row: points(gain) for row, gain in gains.items()}
+        ),
         *(column(group, evidence, in_group(group), dataset, labels) for group in ("head", "middle", "tail")),
     ]
-    spent = {row: over_seeds(rows[row], lambda r: r.seconds / 60) for row in rows}
-    columns.append(Column(heading="minutes a run", values=spent, best=None, scale=1.0))
     means = {row: found.mean for row in rows if (found := over_seeds(rows[row], Result.miou))}
-    return table_of(f"{labels} of the labels", "method", sorted(means, key=lambda row: -means[row]), columns)
+    return table_of(where(dataset, labels), "method", sorted(means, key=lambda row: -means[row]), columns)
 
 
-def _finding(evidence: Evidence, dataset: str, labels: str) -> str:
+def _finding(evidence: Evidence, gains: dict[str, float], dataset: str, labels: str) -> str:
     base = evidence.of(BASELINE, dataset, labels)
-    gains: dict[str, float] = {}
-    for row in evidence.rows():
-        ours, theirs = matched(evidence.of(row, dataset, labels), base, Result.miou)
-        if ours and row != BASELINE:
-            gains[row] = 100 * (sum(ours) - sum(theirs)) / len(ours)
-    if not gains:
-        return f"With {labels} of the labels there is nothing to compare yet."
+    mean = over_seeds(base, Result.miou)
+    if not gains or mean is None:
+        return f"With {where(dataset, labels)} there is nothing to compare yet."
     first = max(gains, key=lambda row: gains[row])
     better = sum(gain > 0 for gain in gains.values())
-    mean = over_seeds(base, Result.miou)
-    assert mean is not None
     return (
-        f"With {labels} of the labels, {better} of {len(gains)} methods end above labels alone "
-        f"({100 * mean.mean:.1f} mIoU); the highest is {first}, {gains[first]:+.1f} over the seeds both have."
+        f"With {where(dataset, labels)}, {better} of {len(gains)} methods end above labels alone "
+        f"({100 * mean.mean:.1f} mIoU); the highest is {first}, {points(gains[first])} over the seeds both have "
+        f"({verdict(evidence.of(first, dataset, labels), base)})."
     )
+
+
+def _together(gains: list[dict[str, float]]) -> str:
+    """Many settings in one sentence."""
+    some = [found for found in gains if found]
+    if not some:
+        return "There is nothing to compare yet."
+    better = sum(gain > 0 for found in some for gain in found.values())
+    firsts = Counter(max(found, key=lambda row: found[row]) for found in some)
+    name, times = firsts.most_common(1)[0]
+    return (
+        f"Over {len(some)} settings, methods end above labels alone in {better} of {sum(map(len, some))} comparisons; "
+        f"{name} gains most in {times} of the settings."
+    )
+
+
+def _below(gains: dict[str, float], dataset: str, labels: str) -> str:
+    """Which methods the unlabelled images did harm; nothing where none."""
+    lost = sorted((gain, row) for row, gain in gains.items() if gain < 0)
+    told = ", ".join(f"{row} {points(gain)}" for gain, row in lost)
+    return f"Below labels alone with {where(dataset, labels)}: {told}." if lost else ""

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from ftcseg.studies.plan import Ask, Rows
-from ftcseg.studies.results import Evidence, Result
-from ftcseg.studies.statistics import Summary, summary
+from ftcseg.studies.figures import Value
+from ftcseg.studies.plan import EMBEDDED, Ask, Cell, Rows
+from ftcseg.studies.results import Evidence, Result, matched
+from ftcseg.studies.statistics import ENOUGH, Family, Paired, Summary, family, paired, summary
 from ftcseg.studies.tables import Column
 
 LABELS_ONLY, BASELINE, WITH_OPR, WITH_ATC, FTC = "M1 labels only", "M2 EMA", "M3 EMA+OPR", "M4 EMA+ATC", "M5 FTC-Seg"
 EMBEDDED_SETTINGS = ("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10")
 """What `ftcseg demo` trains with, so that its runs are cells of a study."""
+
+PUBLISHED = "UniMatch V2 as published"
+"""M2 with the weight and the balance of its own authors, where a reading of FTC-Seg has others."""
+COMPARED = ("supervised", "ael", "dual-teacher", "unimatch-v1", "beyond-pixels", "semivl", "vc", "unimatch-v2")
+"""What the paper compares FTC-Seg with, in its order."""
+UNRUN = ("semivl",)
+"""Run where it is asked for by name only: it needs CLIP's weights, which no package carries."""
+LEVEL = 0.05
+"""p below which a difference is called one."""
 
 _NO_OPR, _NO_ATC = "opr.layers=0", "thresholds=fixed"
 
@@ -51,3 +62,109 @@ def column(
     rows = evidence.rows()
     values = {row: over_seeds(evidence.of(row, dataset, labels), value) for row in rows}
     return Column(heading=heading, values=values, best="low" if low else "high")
+
+
+def compared_rows(ask: Ask) -> Rows:
+    """The paper's comparison, each row by the name of its method, FTC-Seg last."""
+    names = [name for name in COMPARED if name not in UNRUN or name in ask.only]
+    return {name: (name, ()) for name in (*names, ask.ftc)}
+
+
+def places(ask: Ask) -> list[tuple[str, str]]:
+    """Every set with every label amount."""
+    return [(dataset, labels) for dataset in ask.datasets for labels in ask.labels]
+
+
+def where(dataset: str, labels: str) -> str:
+    """«10% of the labels of flsmd»; the simulated set goes without a name."""
+    return f"{labels} of the labels" + ("" if dataset == EMBEDDED else f" of {dataset}")
+
+
+def suffix(ask: Ask, dataset: str, labels: str) -> str:
+    """What keeps the files of several settings apart; nothing where there is one."""
+    names = [Path(one).name for one in ask.datasets]
+    name = Path(dataset).name if names.count(Path(dataset).name) == 1 else f"set-{ask.datasets.index(dataset) + 1}"
+    parts = [name] * (len(ask.datasets) > 1) + [labels.replace("%", "").strip()] * (len(ask.labels) > 1)
+    return "".join(f"-{part}" for part in parts)
+
+
+def gap(
+    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], float | None] = Result.miou
+) -> Paired | None:
+    """Ours less theirs over the runs both have; None where they share none."""
+    pairs = matched(ours, theirs, value)
+    return paired(*pairs) if pairs[0] else None
+
+
+def family_of(
+    named: Mapping[str, tuple[Sequence[Result], Sequence[Result]]],
+    value: Callable[[Result], float | None] = Result.miou,
+) -> Family:
+    """Every named pair of rows (ours, theirs) tested over the runs both have, corrected over all that could be."""
+    return family({name: matched(ours, theirs, value) for name, (ours, theirs) in named.items()})
+
+
+def verdict(
+    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], float | None] = Result.miou
+) -> str:
+    """How much a difference may be trusted, in words: «p 0.074 over 3 seeds, too few to trust»."""
+    pairs = matched(ours, theirs, value)
+    if not pairs[0]:
+        return "they share no seed"
+    test = paired(*pairs)
+    if test.p is None:
+        return test.warning
+    wide = max(found.std or 0.0 for found in map(summary, pairs))
+    inside = f"inside the spread of ±{100 * wide:.1f}, " if abs(test.difference) <= wide else ""
+    few = "" if test.count > ENOUGH else ", too few to trust"
+    return f"{inside}{p_said(test.p)} over {test.count} seeds{few}"
+
+
+def points(difference: float) -> str:
+    """A difference of shares in points: «+1.3»."""
+    return f"{100 * difference:+.1f}"
+
+
+def p_cell(p: float | None) -> str:
+    """For a table: «0.074», or that there is no test."""
+    return "no test" if p is None else f"{p:.2g}"
+
+
+def p_said(p: float) -> str:
+    """«p 0.074»; very small ones as a bound."""
+    return "p < 0.0001" if p < 1e-4 else f"p {p:.2g}"
+
+
+def unfinished(cells: Sequence[Cell], evidence: Evidence) -> tuple[str, ...]:
+    """How many of the planned runs are not there yet; nothing where all are."""
+    have = {result.cell for result in evidence.results}
+    missing = sum(cell not in have for cell in cells)
+    return (f"{missing} of {len(cells)} runs are missing.",) if missing else ()
+
+
+def uneven(cells: Sequence[Cell], evidence: Evidence) -> tuple[str, ...]:
+    """Rows that lack runs where others have them: their means are not over the same sets, amounts and seeds."""
+    have = {result.cell for result in evidence.results}
+    begun = {(cell.dataset, cell.labels, cell.seed) for cell in have}
+    counts: dict[str, list[bool]] = {}
+    for cell in cells:
+        if (cell.dataset, cell.labels, cell.seed) in begun:
+            counts.setdefault(cell.row, []).append(cell in have)
+    partial = [f"{row} {sum(done)} of {len(done)}" for row, done in counts.items() if 0 < sum(done) < len(done)]
+    if not partial:
+        return ()
+    return (
+        f"Means are over the runs a row has, gaps over those both have. Rows that lack some: {', '.join(partial)}.",
+    )
+
+
+def drawn(found: Summary | None) -> Value | None:
+    """A share over seeds as a height in percent with its standard deviation."""
+    if found is None:
+        return None
+    return Value(100 * found.mean, None if found.std is None else 100 * found.std)
+
+
+def spread_of(ask: Ask) -> str:
+    """What the spreads of a figure are."""
+    return f"standard deviation over {len(ask.seeds)} seeds" if len(ask.seeds) > 1 else ""

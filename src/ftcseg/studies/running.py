@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ftcseg import api
-from ftcseg.errors import FtcsegError
+from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.files import read_json, write_json
 from ftcseg.parallel import Progress, silent
 from ftcseg.studies.answering import Inquiry, Stand, write_answer
@@ -17,15 +18,24 @@ from ftcseg.studies.plan import Bench, Cell, Measure, digest
 from ftcseg.studies.results import Evidence, read_result
 from ftcseg.studies.sets import Place, Sets
 from ftcseg.studies.tables import Answer
+from ftcseg.train.checkpoint import STATE_FILE
 from ftcseg.train.events import Listener
+from ftcseg.train.keeper import FOLDER, RESUMABLE
+from ftcseg.train.lock import RunInUse, RunLock
+from ftcseg.training import CONFIG, Outcome
 
 NUMBERS = "numbers.json"
+_LOOK_AGAIN = 2.0  # seconds between two looks at a run that another process trains
 
 
 class StudyStopped(FtcsegError):
     """A run was asked to stop; the same command goes on."""
 
     exit_code = 130
+
+    def __init__(self, exit_code: int = 130) -> None:
+        super().__init__("The study was stopped; the same command goes on where it was.")
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,14 @@ class PlannedRun:
         """Whether the run is finished and its scores can be read."""
         note = self.run / "run.json"
         return (self.run / "scores.json").is_file() and note.is_file() and read_json(note).get("status") == "done"
+
+    @property
+    def step(self) -> int | None:
+        """Where a run that was begun would go on; None where there is none."""
+        if not (self.run / CONFIG).is_file():
+            return None
+        states = [self.run / FOLDER / name / STATE_FILE for name in RESUMABLE]
+        return max((int(read_json(state)["clock"]["step"]) for state in states if state.is_file()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +108,82 @@ def planned(inquiry: Inquiry) -> Planned:
     return Planned(runs, measures)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """The missing runs of a study, where they belong, and how to speak of them."""
+
+    runs: Sequence[PlannedRun]
+    place: Place
+    names: Mapping[Path, str] = field(default_factory=dict)
+    """What a run goes by, such as «[3/12] ftc, 2% labels, seed 0»."""
+    listeners: Callable[[], Sequence[Listener]] = tuple
+    say: Callable[[str], None] = lambda _: None
+
+    def name(self, one: PlannedRun) -> str:
+        """For people."""
+        return self.names.get(one.run, one.cell.title)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that needs nothing more; `failure` is empty where it is finished."""
+
+    run: PlannedRun
+    failure: str = ""
+
+
+Runner: TypeAlias = Callable[[Work], Iterator[Ended]]
+"""How missing runs are run: tells of each when it has ended, in whatever order that happens."""
+
+
+def one_by_one(work: Work) -> Iterator[Ended]:
+    """Here, one run after the other. What another process trains is left to it, and looked at again at the end."""
+    waiting, told = list(work.runs), set[Path]()
+    while waiting:
+        busy = []
+        for one in waiting:
+            if one.done:  # by another process, meanwhile
+                yield Ended(one)
+                continue
+            try:
+                _refuse_busy(one.run)
+                work.say(f"\n{work.name(one)}")
+                run_cell(one, work.place, work.listeners())
+            except RunInUse as error:
+                busy.append(one)
+                if one.run not in told:
+                    work.say(f"\n{work.name(one)}: {_who(error)}; it is left there and looked at again at the end")
+                told.add(one.run)
+            except StudyStopped:
+                raise
+            except FtcsegError as error:  # one method that cannot run must not cost the others
+                yield Ended(one, str(error))
+            else:
+                yield Ended(one)
+        if len(busy) == len(waiting):
+            time.sleep(_LOOK_AGAIN)
+        waiting = busy
+
+
 def run_study(
     inquiry: Inquiry,
     *,
     listeners: Callable[[], Sequence[Listener]] = tuple,
     say: Callable[[str], None] = lambda _: None,
     progress: Progress = silent,
+    runner: Runner = one_by_one,
 ) -> Answer:
-    """Run what is missing, one run at a time, and write the answer; it is rewritten after every run."""
+    """Run what is missing and write the answer; it is rewritten after every run."""
     plan = planned(inquiry)
     failures: list[str] = []
-    for number, one in enumerate(plan.runs, 1):
-        if one.done:
-            continue
-        say(f"\n[{number}/{len(plan.runs)}] {one.cell.title}")
-        try:
-            run_cell(one, inquiry.place, listeners())
-        except StudyStopped:
-            raise
-        except FtcsegError as error:  # one method that cannot run must not cost the others
-            failures.append(f"{one.cell.title}: {error}")
-            say(f"failed: {error}")
-            continue
-        answer_so_far(inquiry, plan, failures)
+    names = {one.run: f"[{n}/{len(plan.runs)}] {one.cell.title}" for n, one in enumerate(plan.runs, 1)}
+    missing = {one.run: one for one in plan.runs if not one.done}  # rows of one run run it once
+    for ended in runner(Work(list(missing.values()), inquiry.place, names, listeners, say)):
+        if ended.failure:
+            failures.append(f"{ended.run.cell.title}: {ended.failure}")
+            say(f"failed: {ended.failure}")
+        else:
+            answer_so_far(inquiry, plan, failures)
     for wanted in plan.measures:
         if wanted.done or not all((run / "scores.json").is_file() for run in wanted.runs):
             continue
@@ -140,26 +211,49 @@ def gathered(plan: Planned) -> Evidence:
     return Evidence(results, measured, {one.measure.name: one.folder for one in plan.measures if one.done})
 
 
-def run_cell(plan: PlannedRun, place: Place, listeners: Sequence[Listener]) -> None:
-    """Start a run, or go on with it."""
-    cell = plan.cell
-    if (plan.run / "config.yaml").is_file():
-        outcome = api.resume(plan.run, listeners=listeners)
-    else:
-        shutil.rmtree(plan.run, ignore_errors=True)  # what a crash before the first step left
-        outcome = api.train(
-            Sets(place).source(cell.dataset, cell.seed),
-            method=cell.method,
-            labels=cell.labels,
-            seed=cell.seed,
-            steps=cell.steps,
-            out=plan.run,
-            settings=cell.settings,
-            root=place.root,
-            listeners=listeners,
+def run_cell(plan: PlannedRun, place: Place, listeners: Sequence[Listener] = (), settings: Sequence[str] = ()) -> None:
+    """Start a run, or go on with it; `settings` are for a new one and give way to the cell's own."""
+    config = plan.run / CONFIG
+    try:
+        outcome = (
+            api.resume(plan.run, listeners=listeners) if config.is_file() else _begin(plan, place, listeners, settings)
         )
+    except RunInUse:
+        raise
+    except UsageError:
+        if not config.is_file():
+            raise
+        outcome = api.resume(plan.run, listeners=listeners)  # another process began it a moment ago
     if not outcome.finished:
-        raise StudyStopped("The study was stopped; the same command goes on where it was.")
+        raise StudyStopped(outcome.exit_code or StudyStopped.exit_code)
+
+
+def _begin(plan: PlannedRun, place: Place, listeners: Sequence[Listener], settings: Sequence[str]) -> Outcome:
+    cell, ground = plan.cell, Sets(place).ground(plan.cell)
+    # Quoted, since a folder may be called whatever its owner likes.
+    lists = [] if ground.split is None else [f"data.split={json.dumps(str(ground.split))}"]
+    return api.train(
+        ground.source,
+        method=cell.method,
+        labels=cell.labels if ground.split is None else None,
+        seed=cell.seed,
+        steps=cell.steps,
+        out=plan.run,
+        settings=(*settings, *cell.settings, *lists),
+        root=place.root,
+        listeners=listeners,
+    )
+
+
+def _refuse_busy(run: Path) -> None:
+    """RunInUse where another process holds the folder, before minutes are spent on building what it trains already."""
+    with RunLock(run):
+        pass
+
+
+def _who(error: RunInUse) -> str:
+    """«in use by process 7 on north»."""
+    return "in use by " + str(error).partition(" is in use by ")[2].partition(". ")[0]
 
 
 def take(plan: PlannedMeasure, place: Place, progress: Progress = silent) -> dict[str, Any]:

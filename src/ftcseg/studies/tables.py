@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import quote
 
 from ftcseg.studies.figures import Figure
 from ftcseg.studies.statistics import Summary
+
+_ONE = r"[<>~≈≤≥]?\s?[+\-−]?\d[\d,]*(\.\d+)?(e[+\-]?\d+)?"
+_NUMBER = re.compile(rf"({_ONE}(\s?%)?(\s?±\s?{_ONE})?(\s?%)?|n/a|[-–—]?)[*†]?")
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~#]|(?<!\w)_|_(?!\w)")
+_LONG = 40  # letters that no line of a printed table holds beside others
+_TEX = {
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    **{letter: f"\\{letter}" for letter in "&%_#${}"},
+    **{"[": "{[}", "*": "{*}"},  # or they would belong to the \\ of the line before
+    **{"<": "$<$", ">": "$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "→": r"$\to$"},
+    **{"≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$", "²": "$^2$", "…": r"\dots{}", "–": "--", "—": "---"},
+    **{"«": "``", "»": "''", "λ": r"$\lambda$", "τ": r"$\tau$", "γ": r"$\gamma$", "μ": r"$\mu$", "Δ": r"$\Delta$"},
+    **{"†": r"\dag{}"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +104,47 @@ def _leaders(rows: Sequence[str], column: Column) -> list[tuple[int, int]]:
     return [(place, i) for i, value in means.items() if (place := ranked.index(value)) < 2]
 
 
+def numeric(table: Table) -> frozenset[int]:
+    """Columns of numbers, which are set to the right; the first names the row."""
+    columns = range(1, len(table.headings))
+    return frozenset(i for i in columns if all(_NUMBER.fullmatch(row[i]) for row in table.rows))
+
+
+def paper_note(tables: Sequence[Table]) -> str:
+    """What must be said where the paper's numbers stand beside ours; nothing where none do."""
+    if not any(table.paper for table in tables):
+        return ""
+    return (
+        "Columns marked as the paper's hold its printed numbers. Its partitions are not distributed, so its splits "
+        "differ from these: compare the differences between rows, not single numbers across columns."
+    )
+
+
 def markdown(answer: Answer, title: str, notes: Sequence[str] = ()) -> str:
-    """The whole answer as a Markdown page."""
-    lines = [f"# {title}", "", *answer.finding, ""]
+    """The whole answer as a Markdown page; figures are expected in figures/ beside it."""
+    lines = [f"# {_plain(title)}", "", *map(_prose, answer.finding), ""]
     for table in answer.tables:
-        lines += [f"## {table.title}", "", _row(table.headings), _row(["---", *["---:"] * (len(table.headings) - 1)])]
+        right = numeric(table)
+        rules = ["---:" if i in right else "---" for i in range(len(table.headings))]
+        lines += [f"## {_plain(table.title)}", "", _row([_plain(text) for text in table.headings]), _row(rules)]
         for i, row in enumerate(table.rows):
-            lines.append(_row([_stressed(table, i, j, text, "**", "*") for j, text in enumerate(row)]))
+            lines.append(_row([_stressed(table, i, j, _plain(text)) for j, text in enumerate(row)]))
         lines.append("")
-    lines += [f"- {remark}" for remark in (*answer.remarks, *notes)]
+    for figure in answer.figures:
+        file = f"figures/{quote(figure.name)}"
+        lines += [f"[![{_plain(figure.title)}]({file}.png)]({file}.svg)", ""]
+    lines += [f"- {_prose(text)}" for text in (*answer.remarks, paper_note(answer.tables), *notes) if text]
     return "\n".join(lines) + "\n"
 
 
 def latex(table: Table) -> str:
-    """One table for a paper: best bold, second in italics."""
-    columns = "l" + "r" * (len(table.headings) - 1)
-    lines = [f"% {table.title}", rf"\begin{{tabular}}{{{columns}}}", r"\hline"]
-    lines.append(" & ".join(map(_tex, table.headings)) + r" \\ \hline")
+    """One table for a paper: best bold, second in italics, the published columns between vertical rules."""
+    lines = [f"% {_line(table.title)}"]
+    if table.paper:
+        lines.append("% slanted heading, vertical rules: numbers of the published paper, on splits of its own")
+    lines += [rf"\begin{{tabular}}{{{_tex_columns(table)}}}", r"\hline"]
+    heads = [rf"\emph{{{_tex(h)}}}" if i in table.paper else _tex(h) for i, h in enumerate(table.headings)]
+    lines.append(" & ".join(heads) + r" \\ \hline")
     for i, row in enumerate(table.rows):
         cells = [_tex(text) for text in row]
         for j, text in enumerate(cells):
@@ -116,16 +156,41 @@ def latex(table: Table) -> str:
     return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
 
 
-def _stressed(table: Table, row: int, column: int, text: str, best: str, second: str) -> str:
-    mark = best if (row, column) in table.best else second if (row, column) in table.second else ""
+def _tex_columns(table: Table) -> str:
+    """Numbers right, words left, long words in lines of their own; a rule wherever ours and the paper's meet."""
+    right = numeric(table)
+    told = ""
+    for i in range(len(table.headings)):
+        if i and (i in table.paper) != (i - 1 in table.paper):
+            told += "|"
+        longest = max((len(row[i]) for row in table.rows), default=0)
+        told += "r" if i in right else "l" if longest <= _LONG else r"p{0.3\linewidth}"
+    return told
+
+
+def _stressed(table: Table, row: int, column: int, text: str) -> str:
+    mark = "**" if (row, column) in table.best else "*" if (row, column) in table.second else ""
     return f"{mark}{text}{mark}"
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
+
+
+def _line(text: str) -> str:
+    """Without breaks: a cell, a heading and a comment end with their line."""
+    return " ".join(text.split())
+
+
+def _plain(text: str) -> str:
+    """Data in Markdown: nothing in it is a sign. An underscore within a word is none anyway."""
+    return _MARKDOWN.sub(r"\\\g<0>", _line(text))
+
+
+def _prose(text: str) -> str:
+    """A sentence of a study, which may hold `code`; what it quotes must not become a tag."""
+    return _line(text).replace("<", r"\<")
 
 
 def _tex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$"}
-    special |= {"{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(special.get(letter, letter) for letter in text)
+    return "".join(_TEX.get(letter, letter) for letter in _line(text) if letter.isprintable())

@@ -14,11 +14,12 @@ from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.answers import Answers, ask, ask_labeled
 from ftcseg.teaching.features import FeatureWatch, feature_losses
 from ftcseg.teaching.params import TeachingParams
-from ftcseg.teaching.pseudo import pseudo_counts, pseudo_labels, soft_counts
+from ftcseg.teaching.pseudo import mix_pseudo, pseudo_counts, pseudo_labels, soft_counts
 from ftcseg.teaching.ramp import is_burn_in, ramp
 from ftcseg.teaching.teacher import follow, make_teacher, warm_decay
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import Clock, Labeled, PseudoCounts, PseudoLabels, SemiBatch, StepResult, Unlabeled
+from ftcseg.views.mix import paste_partner
 
 
 class Pupil(nn.Module):
@@ -67,6 +68,11 @@ class Pupil(nn.Module):
         asked = taught or (self.thresholds.asks_teacher and labeler is not self.student)
         return ask(self.student, labeler, shown, perturb, self.params.norms, asked)
 
+    def ask_mixed(self, labeled: Labeled, unlabeled: Unlabeled, perturb: Perturb | None = None) -> Answers:
+        """`ask`, about every strong view with the box of its partner in the reversed batch pasted in."""
+        mixed = [paste_partner(view, box) for view, box in zip(unlabeled.strong, unlabeled.boxes, strict=True)]
+        return self.ask(labeled, unlabeled, mixed, perturb)
+
     def judge(self, said: Answers, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels:
         """Pseudo-labels of the weak view; the threshold takes note of them and of how one of the two does on labels."""
         pseudo = pseudo_labels(said.weak, unlabeled.valid)
@@ -87,6 +93,10 @@ class Pupil(nn.Module):
             else:
                 losses.append(kept_loss(logits, pseudo, keep, normaliser=self.params.normaliser))
         return torch.stack(losses).mean()
+
+    def compare_mixed(self, strong: Sequence[Tensor], pseudo: PseudoLabels, boxes: Sequence[Tensor]) -> Tensor:
+        """`compare`, with pseudo-labels mixed as `ask_mixed` mixes views: one box, (B, H, W), for each of them."""
+        return self.compare(strong, [mix_pseudo(pseudo, box) for box in boxes])
 
     def conclude(
         self, said: Answers, labeled: Labeled, pseudo: PseudoLabels, unsup: Tensor, clock: Clock
@@ -114,6 +124,17 @@ class Pupil(nn.Module):
         """Thresholds, and how OPR is doing where there is one."""
         return {**self.thresholds.facts(), **self._watch.facts(self.student)}
 
+    def follow(self, clock: Clock) -> None:
+        """Nobody follows a student without a teacher."""
+
+    def teachers(self) -> list[nn.Module]:
+        """Networks that are not trained by gradient: none here."""
+        return []
+
+    def predictors(self) -> dict[str, nn.Module]:
+        """Networks worth evaluating, the one a user gets first."""
+        return {"student": self.student}
+
 
 class Pair(Pupil):
     """A student and its EMA teacher, with one threshold rule between them.
@@ -137,3 +158,11 @@ class Pair(Pupil):
         """The teacher follows the student; until the burn-in ends it simply is the student."""
         age = max(0, clock.step - self.params.burn_in)
         follow(self.teacher, self.student, warm_decay(age, self.params.ema))
+
+    def teachers(self) -> list[nn.Module]:
+        """The one teacher."""
+        return [self.teacher]
+
+    def predictors(self) -> dict[str, nn.Module]:
+        """The teacher, which is what a user gets, and the student."""
+        return {"teacher": self.teacher.net, "student": self.student}

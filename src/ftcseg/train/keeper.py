@@ -3,6 +3,9 @@
 Three checkpoints: `last` is where the run stood when it was last saved, and where it ended; `last_good` is where it
 stood at the last evaluation, and what a roll-back returns to; `best` had the best score. A run goes on from the newer
 one of the first two, or from the other where that one is damaged.
+
+Where a run asks for it (`keep_at`), the method's parameters and buffers at certain steps stay as well, as `step-N`:
+without the optimiser, to be looked at later and never gone on from. Nothing deletes them.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class KeeperParams:
     """Steps between two saves of `last`; 0: only when something else asks for one."""
     judge_every: int
     """Steps between two evaluations; 0: only at the end, which always has one."""
+    keep_at: tuple[int, ...] = ()
+    """Steps at which the model alone is kept for good."""
     metric: str = "miou"
     """Of the method's first predictor; higher is better."""
     identity: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +79,7 @@ class Keeper:
         self._best: dict[str, Any] = {"metric": params.metric, "score": None, "step": None}
         self._judged = 0  # the step of the last evaluation
         self._saved = -1  # the step in `last`, if that is all there is to say about it
+        self._kept = 0  # whatever was to be kept up to this step is on disk
         self._is_fresh = True
 
     def begin(self, clock: Clock) -> None:
@@ -87,7 +93,8 @@ class Keeper:
 
     def is_due(self, clock: Clock) -> bool:
         """Whether `last` should be written now; an evaluation that is still owed will save the place anyway."""
-        return _falls_on(clock.step, self.params.save_every) and not self.owes_scores(clock)
+        due = _falls_on(clock.step, self.params.save_every) or bool(self._owed(clock))
+        return due and not self.owes_scores(clock)
 
     def owes_scores(self, clock: Clock) -> bool:
         """Whether an evaluation is due and was not made, be it because the run was stopped in the middle of it."""
@@ -112,18 +119,24 @@ class Keeper:
         return ["best", "last_good"] if best else ["last_good"]
 
     def save(self, clock: Clock, name: str = "last") -> None:
-        """Write a checkpoint. NotFinite, and nothing is written, where it would hold a number that is none."""
+        """Write a checkpoint, and first what is to be kept of the model by now, so that the one implies the other.
+
+        NotFinite, and nothing is written, where it would hold a number that is none.
+        """
         parts = {"model": _tensors_of(self._method), "optim": self._optim.tensors(), "chance": self._chance()}
         self._guard.check(self._guard.lasting(parts["model"]) | parts["optim"])
         state = self._state(clock)
         error: CheckpointError | None = None
         if self._machine.is_first:
             try:
+                for step in self._owed(clock):
+                    checkpoint.write(self.folder, kept_name(step), {"model": parts["model"]}, self._about(clock))
                 checkpoint.write(self.folder, name, parts, state)
             except CheckpointError as caught:
                 error = caught
         if self._machine.highest(int(error is not None)):  # nobody waits for a process that has given up
             raise error or CheckpointError("The first process could not write its checkpoint; see its message.")
+        self._kept = clock.step
         if name == "last":
             self._saved = clock.step
 
@@ -167,15 +180,16 @@ class Keeper:
 
     def _state(self, clock: Clock) -> dict[str, Any]:
         return {
-            "clock": asdict(clock),
+            **self._about(clock),
             "best": self._best,
             "judged": self._judged,
             "optim": self._optim.state(),
             "guard": self._guard.state(),
             "journal": self._journal.state(),
-            "identity": dict(self.params.identity),
-            "made_by": self._maker(),
         }
+
+    def _about(self, clock: Clock) -> dict[str, Any]:
+        return {"clock": asdict(clock), "identity": dict(self.params.identity), "made_by": self._maker()}
 
     def _maker(self) -> dict[str, str]:
         return {
@@ -204,7 +218,13 @@ class Keeper:
                 chance.restore(states, self._machine.device)
         self._journal.load(state["journal"])
         self._best, self._judged = dict(state["best"]), state["judged"]
-        return Clock(**state["clock"])
+        clock = Clock(**state["clock"])
+        self._kept = clock.step  # what lies beyond is kept anew when the run comes there again
+        return clock
+
+    def _owed(self, clock: Clock) -> list[int]:
+        """Steps to keep that were reached since the last save; after a skipped step, the next one stands for it."""
+        return [step for step in self.params.keep_at if self._kept < step <= clock.step]
 
     def _chance(self) -> dict[str, Tensor]:
         everybody = self._machine.gather(chance.capture(self._machine.device))
@@ -218,6 +238,11 @@ class Keeper:
                 f"{found.path} belongs to a run with another {' and '.join(different)}. Resume it with its own "
                 f"config.yaml and split.json, or start a new run in another folder."
             )
+
+
+def kept_name(step: int) -> str:
+    """Of the checkpoint that `keep_at` leaves at a step."""
+    return f"step-{step}"
 
 
 def _age(found: Checkpoint) -> tuple[int, int]:

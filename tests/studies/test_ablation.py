@@ -1,0 +1,101 @@
+"""M1 to M5, read off runs made by hand."""
+
+from __future__ import annotations
+
+from made_results import cells_of, evidence_of
+
+from ftcseg.studies import ablation
+from ftcseg.studies.figures import Bars
+from ftcseg.studies.plan import Ask
+from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
+
+ASK = Ask(seeds=(0, 1, 2))
+SCORES = {
+    LABELS_ONLY: [0.20, 0.22, 0.24],
+    BASELINE: [0.30, 0.32, 0.34],
+    PUBLISHED: [0.29, 0.32, 0.32],
+    WITH_OPR: [0.32, 0.33, 0.37],
+    WITH_ATC: [0.31, 0.31, 0.34],
+    FTC: [0.34, 0.37, 0.40],
+}
+
+
+def test_the_rows_differ_in_what_they_should() -> None:
+    told = {cell.row: (cell.method, cell.settings) for cell in ablation.plan(Ask(ftc="ftc-paper"))}
+    assert told == {
+        LABELS_ONLY: ("supervised", ()),
+        BASELINE: ("ftc-paper", ("opr.layers=0", "thresholds=fixed")),
+        PUBLISHED: ("unimatch-v2", ()),
+        WITH_OPR: ("ftc-paper", ("thresholds=fixed",)),
+        WITH_ATC: ("ftc-paper", ("opr.layers=0",)),
+        FTC: ("ftc-paper", ()),
+    }
+
+
+def test_gains_over_m2_with_their_tests() -> None:
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), SCORES, tail=0.1))
+    (table,) = answer.tables
+    # gaps 0.04, 0.05, 0.06: mean 0.05, std 0.01, t = 5 sqrt 3, p = 1 - 5 sqrt 3 / sqrt 77 = 0.01307
+    assert cells_of(table, FTC) == {
+        "model": FTC,
+        "EMA": "✓",
+        "OPR": "✓",
+        "ATC": "✓",
+        "mIoU, last": "37.0 ± 3.0",
+        "mIoU, best": "37.0 ± 3.0",
+        "head": "50.0 ± 0.0",
+        "middle": "n/a",
+        "tail": "10.0 ± 0.0",
+        "over M2": "+5.0",
+        "p": "0.013",
+        # p of the others: M1 none (all gaps -0.10); published 0.18; OPR 0.074; ATC 1: 4 x 0.01307
+        "Holm p": "0.052",
+        "FSSG, 2% (paper)": "63.20",
+    }
+    assert cells_of(table, BASELINE)["over M2"] == "–"
+    assert [cells_of(table, WITH_ATC)[part] for part in ("EMA", "OPR", "ATC")] == ["✓", "–", "✓"]
+    assert cells_of(table, LABELS_ONLY)["p"] == "no test"
+    assert cells_of(table, PUBLISHED)["FSSG, 2% (paper)"] == "58.78 ± 1.32"
+    assert [row[0] for row in table.rows] == list(SCORES)
+    assert answer.finding == (
+        "With 10% of the labels, FTC-Seg (M5) ends at 37.0 ± 3.0 mIoU, +5.0 over the baseline M2 "
+        "(p 0.013 over 3 seeds, too few to trust); over M2, OPR alone +2.0, ATC alone +0.0.",
+        "M2 itself is +10.0 over labels alone (the gaps are all equal), and +1.0 over UniMatch V2 as published.",
+    )
+    assert any("3 seeds" in remark for remark in answer.remarks)
+
+
+def test_a_gain_inside_the_spread_is_called_so() -> None:
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), {**SCORES, FTC: [0.30, 0.33, 0.36]}))
+    # gaps 0.00, 0.01, 0.02 beside a spread of 3 points
+    assert "+1.0 over the baseline M2 (inside the spread of ±3.0, p 0.23 over 3 seeds" in answer.finding[0]
+
+
+def test_missing_seeds_leave_gaps_over_the_shared_ones() -> None:
+    scores = {BASELINE: [0.30, None, 0.34], FTC: [None, 0.9, 0.36]}
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), scores))
+    assert "+2.0 over the baseline M2 (one seed allows no test)." in answer.finding[0]
+    assert answer.finding[-1] == "14 of 18 runs are missing."
+    assert any(f"{BASELINE} 2 of 3, {FTC} 2 of 3" in remark for remark in answer.remarks)
+    assert [row[0] for row in answer.tables[0].rows] == [BASELINE, FTC]
+
+
+def test_without_the_baseline_there_is_no_gain() -> None:
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), {FTC: [0.3, 0.4, 0.5]}))
+    assert answer.finding[0] == "With 10% of the labels, M2 and M5 have no seed in common yet."
+    assert cells_of(answer.tables[0], FTC)["over M2"] == "n/a"
+
+
+def test_two_settings_have_a_table_a_figure_and_files_each_and_three_sentences_together() -> None:
+    ask = Ask(labels=("5%", "10%"))
+    answer = ablation.read(ask, evidence_of(ablation.plan(ask), {row: [v[0], v[1]] for row, v in SCORES.items()}))
+    assert len(answer.finding) == 3
+    assert [table.title for table in answer.tables] == ["5% of the labels", "10% of the labels"]
+    assert [figure.name for figure in answer.figures] == ["ablation-5", "ablation-10"]
+    figure = answer.figures[0]
+    assert isinstance(figure, Bars)
+    assert figure.groups == ("all", "head", "middle", "tail")
+    name, heights = figure.series[-1]
+    assert name == FTC
+    assert heights[0] is not None
+    assert (heights[0].mean, heights[0].spread, heights[2]) == (34.0, None, None)
