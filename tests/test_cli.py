@@ -298,7 +298,7 @@ def test_help_names_every_command() -> None:
 # ---------------------------------------------------------------- a light start
 
 
-HEAVY = ("numpy", "scipy", "PIL", "rich", "typer", "yaml", "torch", "tifffile", "imagecodecs", "pydantic")
+HEAVY = ("numpy", "scipy", "PIL", "rich", "typer", "yaml", "torch", "tifffile", "imagecodecs", "pydantic", "matplotlib")
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

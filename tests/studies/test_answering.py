@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from ftcseg.studies import Study, drawing
+from ftcseg import studies
+from ftcseg.cli import study as study_command
+from ftcseg.studies import STUDIES, Study, drawing, methods, running
 from ftcseg.studies.answering import Inquiry, Stand, command, draw_figures, write_answer
 from ftcseg.studies.figures import Bars, Value
 from ftcseg.studies.plan import Ask, Cell
@@ -92,20 +97,38 @@ def test_runs_are_linked_where_they_have_a_page(tmp_path: Path) -> None:
     assert '<li><a href="../runs/ftc-key1/report.html">a, 10% labels, seed 1</a></li>' in text
 
 
-def test_the_command_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
-    ask = Ask(
-        datasets=("my sets/harbour",),
-        labels=("2%", "5%"),
-        seeds=(0, 1),
-        steps=700,
-        settings=("a=1", "b=[1, 2]"),
-        only=("M1 labels only",),
-        ftc="ftc-paper",
-        options={"kind": "fog", "images": "40"},
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask(settings=methods.DEFAULTS.settings),
+        Ask(settings=(*methods.DEFAULTS.settings, "b=[1, 2]"), only=("ftc", "cps"), seeds=(0, 1)),
+        Ask(datasets=("my sets/harbour", "b"), labels=("2%", "5%"), steps=700, settings=("log_every=10",)),
+        Ask(settings=methods.DEFAULTS.settings, ftc="ftc-paper", options={"kind": "fog cloud", "images": "40"}),
+    ],
+)
+def test_the_command_can_be_typed_as_it_is_written(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"kind": "speckle", "images": "40"} if ask.options else {}
+    study = replace(STUDIES["methods"], options=options)
+    asked: list[Inquiry] = []
+
+    def note(inquiry: Inquiry, **_: object) -> Answer:
+        asked.append(inquiry)
+        return Answer(())
+
+    monkeypatch.setattr(running, "run_study", note)
+    monkeypatch.setattr(studies, "STUDIES", {"methods": study})
+    words = shlex.split(command(Inquiry("methods", study, ask, Place(tmp_path))))
+    assert words[:3] == ["ftcseg", "study", "methods"]
+    app = typer.Typer()
+    app.command(cls=study_command.Spread)(study_command.study)
+    told = CliRunner().invoke(app, words[2:])
+    assert told.exit_code == 0, told.output
+    assert asked[0].ask == ask
+
+
+def test_the_command_leaves_out_what_goes_without_saying(tmp_path: Path) -> None:
+    told = command(_inquiry(tmp_path, Ask(seeds=(0, 1), settings=("a=1", "b=2"), only=("M1 labels only",))))
+    assert told == (
+        "ftcseg study demo --dataset embedded --labels 10% --seeds 0 1 --budget 200steps --only 'M1 labels only' "
+        "--set b=2"
     )
-    words = shlex.split(command(_inquiry(tmp_path, ask)))
-    assert words[:5] == ["ftcseg", "study", "demo", "--dataset", "my sets/harbour"]
-    assert words[5:] == [
-        *("--labels", "2%", "5%", "--seeds", "0", "1", "--budget", "700steps", "--only", "M1 labels only"),
-        *("--ftc", "ftc-paper", "--option", "kind=fog", "--set", "b=[1, 2]"),
-    ]

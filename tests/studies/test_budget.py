@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,23 +51,16 @@ def test_a_budget_has_three_forms(text: str, meant: Budget) -> None:
     assert parse_budget(str(meant)) == meant
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0steps", "0minutes", "0.0minutes", "1.5steps", "20hours", "99999999steps", "٣steps "]
-)
+@pytest.mark.parametrize("text", ["", "0steps", "0minutes", "0.0minutes", "1.5steps", "20hours", "99999999steps"])
 def test_anything_else_is_none(text: str) -> None:
-    if text.strip() and text.strip()[0] == "٣":
-        assert parse_budget(text) == Budget("steps", 3)  # digits are digits
-        return
     with pytest.raises(UsageError, match="20minutes"):
         parse_budget(text)
 
 
 @given(st.text(max_size=20))
 def test_whatever_is_written_is_a_budget_or_an_error(text: str) -> None:
-    try:
+    with suppress(UsageError):
         assert parse_budget(text).kind in ("steps", "minutes", "paper")
-    except UsageError:
-        pass
 
 
 def test_readable_numbers_have_two_digits() -> None:
@@ -101,8 +95,6 @@ def test_the_papers_budget_counts_the_unlabelled_images(frames: Path, tmp_path: 
 
 
 def test_driving_has_other_crops_and_stays_apart(frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    described = frames.with_name("driving")
-    described.mkdir(exist_ok=True)
     other = api.simulate(tmp_path / "other", 20, size=(96, 64), workers=1)
     real = budget.Sets.examined
 
@@ -139,7 +131,9 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_minutes_are_those_of_the_slowest_row_and_stay(frames: Path, tmp_path: Path, clocked: list[str]) -> None:
+def test_minutes_are_those_of_the_slowest_row_and_stay(
+    frames: Path, tmp_path: Path, clocked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     inquiry = _inquiry(frames, tmp_path)
     found = settle(Budget("minutes", 10), inquiry)
     # 600 s less 4 to start are 298 steps of two seconds, and 290 is a number to remember
@@ -148,16 +142,12 @@ def test_minutes_are_those_of_the_slowest_row_and_stay(frames: Path, tmp_path: P
     told = list(json.loads((tmp_path / "methods" / "budget.json").read_text()).values())
     assert told == [{"budget": "10minutes", "steps": 290, "slowest": "fixmatch"}]
     assert sorted(clocked) == ["fixmatch", "supervised"]
-    SLOW_now = dict(SLOW)
-    try:
-        SLOW["fixmatch"] = 20.0  # a busier machine
-        (tmp_path / "estimates.json").unlink()
-        again = settle(Budget("minutes", 10), replace(inquiry, ask=replace(inquiry.ask, seeds=(0, 1, 2), steps=5)))
-        assert again.ask.steps == 290  # further seeds belong to the same comparison
-        assert len(clocked) == 2
-        assert settle(Budget("minutes", 20), inquiry).ask.steps == 59  # another budget: 1196 / 20
-    finally:
-        SLOW.update(SLOW_now)
+    monkeypatch.setitem(SLOW, "fixmatch", 20.0)  # a busier machine
+    (tmp_path / "estimates.json").unlink()
+    again = settle(Budget("minutes", 10), replace(inquiry, ask=replace(inquiry.ask, seeds=(0, 1, 2), steps=5)))
+    assert again.ask.steps == 290  # further seeds belong to the same comparison
+    assert len(clocked) == 2
+    assert settle(Budget("minutes", 20), inquiry).ask.steps == 59  # another budget: 1196 / 20
 
 
 def test_minutes_too_few_for_a_single_step_are_told(frames: Path, tmp_path: Path, clocked: list[str]) -> None:

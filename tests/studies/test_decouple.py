@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
+from made_conditions import CORRUPTED, ORIGINAL, evidence
 
 from ftcseg.data.doctor import examine_set
 from ftcseg.data.split import Candidate, balance
@@ -17,7 +16,7 @@ from ftcseg.evaluate.filtering import CELLS
 from ftcseg.files import read_json
 from ftcseg.studies import STUDIES, decouple, sets, severity
 from ftcseg.studies.answering import Inquiry
-from ftcseg.studies.conditions import Choices, condition_measure, measure_name, plan, square
+from ftcseg.studies.conditions import Choices, condition_measure, plan, square
 from ftcseg.studies.plan import Ask, Bench
 from ftcseg.studies.results import Evidence
 from ftcseg.studies.running import planned, run_study
@@ -43,26 +42,6 @@ SMALL = Ask(
 )
 
 
-def measured(long: list[list[int]], balanced: list[list[int]]) -> dict[str, Any]:
-    """Two images, one tail class; (pixels, dropped) of each image in each list, alike by truth and by prediction."""
-    totals = {
-        "long": [[0, 0], np.sum(long, axis=0).tolist()],
-        "balanced": [[0, 0], np.sum(balanced, axis=0).tolist()],
-    }
-    tail = {"long": long, "balanced": balanced}
-    return {
-        "classes": [{"name": "sea", "group": "background"}, {"name": "hook", "group": "tail"}],
-        "sequences": [0, 1],
-        "totals": {"truth": totals, "prediction": totals},
-        "tail": {"truth": tail, "prediction": tail},
-        "balance": {"images": 2, "kept": 1, "with_tail": 2, "with_tail_kept": 1, "reached": {}, "missed": []},
-    }
-
-
-ORIGINAL = measured([[100, 10], [100, 30]], [[100, 10], [0, 0]])  # OL 40/200 = 20 %, OB 10/100 = 10 %
-CORRUPTED = measured([[100, 30], [100, 60]], [[100, 30], [0, 0]])  # CL 90/200 = 45 %, CB 30/100 = 30 %
-
-
 def test_the_square_by_hand() -> None:
     found = square(ORIGINAL, CORRUPTED)
     rates = found.rates("tail")
@@ -80,13 +59,6 @@ def test_the_interval_is_over_images_drawn_again() -> None:
     # A draw of two is image 1 twice (both lists alike: I = 0), both (0.05), or image 2 twice (no balanced pixel: none).
     assert (found.low, found.high) == pytest.approx((0.0, 0.05))
     assert 1300 < found.draws < 1700  # three quarters of 2000
-
-
-def evidence(ask: Ask, *conditions: tuple[str, int]) -> Evidence:
-    cells = plan(ask)
-    told = {measure_name(cell, "", 0): ORIGINAL for cell in cells}
-    told |= {measure_name(cell, *condition): CORRUPTED for cell in cells for condition in conditions}
-    return Evidence([], told)
 
 
 def test_the_answer_says_the_four_rates_and_their_interaction() -> None:
@@ -110,20 +82,6 @@ def test_the_papers_number_stands_beside_its_own_set() -> None:
 
 def test_without_measurements_it_says_so() -> None:
     assert decouple.read(ASK, Evidence([])).finding == ("With 50% of the labels nothing is measured yet.",)
-    assert severity.read(ASK, Evidence([])).finding == ("With 50% of the labels nothing is measured yet.",)
-
-
-def test_the_severities_and_the_papers_nine_numbers() -> None:
-    conditions = [(kind, level) for kind in ("speckle", "scattering", "fog") for level in (1, 3, 5)]
-    answer = severity.read(ASK, evidence(ASK, *conditions))
-    rows = answer.tables[0].rows
-    assert [row[0] for row in rows] == ["speckle", "scattering", "fog"]
-    assert rows[0][1:4] == ("σ 0.15", "5.00", "+0.89 (flsmd)")
-    assert [row[3] for row in rows] == ["+0.89 (flsmd)", "+1.04 (suim)", "-0.11 (acdc-driving)"]
-    assert [row[9] for row in rows] == ["+2.92 (flsmd)", "+1.22 (suim)", "+2.23 (acdc-driving)"]
-    assert answer.tables[0].paper == {3, 6, 9}
-    (lines,) = answer.figures
-    assert [place for place, _ in lines.series[0][1]] == [1.0, 3.0, 5.0]  # type: ignore[union-attr, index]
 
 
 def test_both_studies_share_their_measurements() -> None:

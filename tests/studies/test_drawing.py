@@ -161,6 +161,7 @@ def test_names_are_only_names(tmp_path: Path) -> None:
     "figure",
     [
         Bars(name="x", title="x", label="y", groups=("a",), series=(("b", (None,)),)),
+        Bars(name="x", title="x", label="y", groups=("a",), series=(("b", (Value(0),)),)),
         Bars(name="x", title="x", label="y", groups=(), series=()),
         Lines(name="x", title="x", label="y", across="z", series=()),
         Lines(name="x", title="x", label="y", across="z", series=(("a", ()),), chosen=3.0, log=True),

@@ -62,7 +62,7 @@ def test_whose_numbers_they_are_is_said_once_and_only_where_it_matters() -> None
 
 def test_the_page_tells_how_it_was_made() -> None:
     text = _page(Answer(("x",)))
-    assert "<code>ftcseg study ablation --only &#x27;M1 &lt;labels&gt;&#x27;</code>" in text
+    assert "<span>ftcseg study ablation</span> <span>--only &#x27;M1 &lt;labels&gt;&#x27;</span></code>" in text
     assert "2 of 4 finished, 1 failed" in text
     assert "M2, seed 1: it &lt;cannot&gt;" in text
     assert "abc, def" in text

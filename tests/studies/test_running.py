@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from ftcseg import api
-from ftcseg.cli import app, demo
+from ftcseg.cli import demo
 from ftcseg.errors import UsageError
 from ftcseg.studies import STUDIES, find_study, sets
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.plan import Ask, Cell, grid
-from ftcseg.studies.running import planned, run_study
+from ftcseg.studies.running import StudyStopped, planned, run_cell, run_study
 from ftcseg.studies.sets import Place
+from ftcseg.train.events import Listener
+from ftcseg.train.lock import RunLock
+from ftcseg.training import Outcome
 
 TINY = ("model.encoder=tiny", "model.weights=null", "model.features=8", "data.short_side=32", "evaluation.audit=false")
 
@@ -112,22 +123,133 @@ def test_one_method_that_fails_does_not_cost_the_others(
     assert "1 of 2 runs are missing." in page
 
 
-def test_the_command_plans_without_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "FRAMES", 20)
-    told = CliRunner().invoke(
-        app, ["study", "methods", "--plan", "--only", "ftc", "--budget", "5steps", "--out", str(tmp_path)]
+# ---------------------------------------------------------------- several processes
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Inquiry:
+    """A finished study of two runs on twenty frames; only to be read."""
+    folder = tmp_path_factory.mktemp("whole")
+    frames = api.simulate(folder / "frames", 20, size=(96, 64), workers=1)
+    asked = Ask(
+        datasets=(str(frames),),
+        labels=("50%",),
+        steps=24,
+        settings=(*TINY, "threads=1", "save_every=3", "evaluation.every=0"),
+        only=("supervised", "fixmatch"),
     )
-    assert told.exit_code == 0
-    assert "missing  ftc, 10% labels, seed 0" in told.output
-    assert "1 of 1 runs are missing." in told.output
-    assert not (tmp_path / "runs").exists()
+    inquiry = _methods(asked, folder)
+    run_study(inquiry)
+    return inquiry
 
 
-@pytest.mark.parametrize("budget", ["soon", "0steps", "-3steps", "1.5 steps"])
-def test_a_budget_that_is_none_is_told(budget: str, tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["study", "methods", "--plan", "--budget", budget, "--out", str(tmp_path)])
-    assert isinstance(told.exception, UsageError)
-    assert "400steps" in str(told.exception)
+def _elsewhere(whole: Inquiry, folder: Path) -> Inquiry:
+    return replace(whole, place=Place(folder))
+
+
+def _numbers(inquiry: Inquiry) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((inquiry.folder / "study.json").read_text())
+    for result in told["results"]:
+        del result["seconds"]
+    return told
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(whole: Inquiry, tmp_path: Path) -> None:
+    """The other one finishes it while we train the next."""
+    inquiry, said = _elsewhere(whole, tmp_path), list[str]()
+    theirs, theirs_done = planned(inquiry).runs[0].run, planned(whole).runs[0].run
+    other = RunLock(theirs)
+    other.__enter__()
+
+    def next_begins() -> list[Listener]:
+        shutil.copytree(theirs_done, theirs, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
+        other.__exit__(None, None, None)
+        return []
+
+    run_study(inquiry, listeners=next_begins, say=said.append)
+    assert f"in use by process {os.getpid()}" in said[0]
+    assert said[0].strip().startswith("[1/2] supervised")
+    assert [text.strip() for text in said[1:]] == ["[2/2] fixmatch, 50% labels of frames, seed 0"]
+    assert _numbers(inquiry) == _numbers(whole)
+
+
+def test_a_run_whose_process_gave_up_is_trained_after_all(whole: Inquiry, tmp_path: Path) -> None:
+    inquiry, said = _elsewhere(whole, tmp_path), list[str]()
+    other = RunLock(planned(inquiry).runs[0].run)
+    other.__enter__()
+    run_study(inquiry, listeners=lambda: other.__exit__(None, None, None) or [], say=said.append)
+    assert [text.strip()[:5] for text in said] == ["[1/2]", "[2/2]", "[1/2]"]
+    assert _numbers(inquiry) == _numbers(whole)
+
+
+def test_a_run_begun_by_another_process_a_moment_ago_is_not_begun_again(
+    whole: Inquiry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inquiry = _elsewhere(whole, tmp_path)
+    [one, _] = planned(inquiry).runs
+    done = planned(whole).runs[0].run
+
+    def beaten(*_args: object, **_kwargs: object) -> None:
+        shutil.copytree(done, one.run, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock"))
+        raise UsageError("already holds a run")
+
+    monkeypatch.setattr(api, "train", beaten)
+    run_cell(one, inquiry.place)
+    assert one.done
+
+
+def test_a_stop_ends_with_the_code_of_its_signal(
+    whole: Inquiry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inquiry = _elsewhere(whole, tmp_path)
+    monkeypatch.setattr(api, "train", lambda *_, **__: Outcome(tmp_path, finished=False, exit_code=143))
+    with pytest.raises(StudyStopped) as stopped:
+        run_study(inquiry)
+    assert stopped.value.exit_code == 143
+
+
+def test_where_a_begun_run_stands(whole: Inquiry, tmp_path: Path) -> None:
+    assert planned(whole).runs[0].step == 24
+    assert planned(_elsewhere(whole, tmp_path)).runs[0].step is None
+
+
+def test_rows_of_one_run_are_run_once(whole: Inquiry, tmp_path: Path) -> None:
+    study = STUDIES["methods"]
+
+    def twice(ask: Ask) -> list[Cell]:
+        return [replace(cell, row=row) for cell in study.plan(replace(ask, only=("supervised",))) for row in "ab"]
+
+    ask = replace(whole.ask, steps=2, only=())
+    inquiry, said = Inquiry("methods", replace(study, plan=twice), ask, Place(tmp_path)), list[str]()
+    run_study(inquiry, say=said.append)
+    assert len(said) == 1
+    assert [r["row"] for r in _numbers(inquiry)["results"]] == ["a", "b"]
+
+
+def test_killed_at_any_moment_a_study_ends_with_the_same_numbers(whole: Inquiry, tmp_path: Path) -> None:
+    ask = whole.ask
+    words = ["methods", "--dataset", *ask.datasets, "--labels", *ask.labels, "--budget", f"{ask.steps}steps"]
+    words += [word for row in ask.only for word in ("--only", row)]
+    words += [word for text in ask.settings for word in ("--set", text)]
+    ended: list[bytes] = []
+    for kill in (signal.SIGKILL, signal.SIGINT):
+        command = [sys.executable, "-m", "ftcseg", "study", *words, "--out", str(tmp_path)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)  # its first line is the plan of a run
+        assert process.stderr is not None
+        process.stderr.readline()
+        time.sleep(random.random() / 2)  # any moment will do
+        process.send_signal(kill)
+        ended.append(process.stderr.read())
+        process.stderr.close()
+        code = process.wait(60)
+        assert code in (0, -kill, 128 + kill), ended[-1].decode()
+    begun = {one.run: one.step for one in planned(_elsewhere(whole, tmp_path)).runs}
+    assert any(step is not None for step in begun.values())
+    inquiry, said = _elsewhere(whole, tmp_path), list[str]()
+    finished = sum(one.done for one in planned(inquiry).runs)
+    run_study(inquiry, say=said.append)
+    assert len(said) == 2 - finished
+    assert _numbers(inquiry) == _numbers(whole)
 
 
 def test_the_demo_is_three_rows_of_the_study_of_methods() -> None:

@@ -88,7 +88,7 @@ def test_markdown_says_whose_numbers_they_are_only_where_the_papers_stand() -> N
 
 
 def test_numbers_go_right_and_words_left() -> None:
-    rows = (("1", "41.2 ± 0.7", "-3", "+1.5 %", "n/a", "3 of 4", "< 0.001", "1,200"), ("2", *["n/a"] * 7))
+    rows = (("1", "41.2 ± 0.7", "-3", "+1.5 %", "n/a", "3 of 4", "< 0.001", "1,200"), ("2", *["no test"] * 7))
     assert numeric(Table("t", tuple("abcdefgh"), rows)) == {1, 2, 3, 4, 6, 7}
     assert "| --- | ---: | ---: | --- |" in markdown(Answer((), (BESIDE,)), "t")
 

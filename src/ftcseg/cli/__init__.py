@@ -43,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "studies": study.studies,
 }
 for _name, _function in COMMANDS.items():
-    app.command(_name)(_function)
+    app.command(_name, cls=study.Spread if _name == "study" else None)(_function)
 app.add_typer(datasets.app, name="datasets")
 
 

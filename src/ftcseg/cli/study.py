@@ -93,8 +93,9 @@ def study(
 ) -> None:
     """Run the grid of runs that answers a question; finished runs are never repeated.
 
-    Options that may be given again also take several values in a row. Writes study.json, table.md and table.tex after
-    every run. Ctrl-C saves the present run; the same command goes on.
+    Options that may be given again also take several values in a row. After every run the page OUT/NAME/index.html is
+    written anew, with table.md, table.tex, study.json and figures beside it. Ctrl-C saves the present run; the same
+    command goes on.
 
     Example: ftcseg study methods --only supervised ftc --seeds 0 1 2 --plan
     """
@@ -112,7 +113,7 @@ def study(
         _print_plan(inquiry)
         return
     answer = run_study(inquiry, listeners=lambda: [Terminal()], say=typer.echo, runner=runner)
-    typer.echo("\n" + "\n".join(answer.finding) + f"\nWrote {inquiry.folder / 'table.md'}")
+    typer.echo("\n" + "\n".join(answer.finding) + f"\nOpen {(inquiry.folder / 'index.html').resolve()}")
 
 
 def studies() -> None:

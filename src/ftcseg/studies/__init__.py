@@ -9,6 +9,7 @@ from ftcseg.errors import unknown_name
 from ftcseg.studies import (
     ablation,
     atc_components,
+    audit_paper,
     class_anchored,
     cost,
     decouple,
@@ -204,6 +205,13 @@ STUDIES: Mapping[str, Study] = {
         read=qualitative.read,
         defaults=qualitative.DEFAULTS,
         options=qualitative.OPTIONS,
+    ),
+    "audit-paper": Study(
+        line="where the paper's own numbers disagree, with the arithmetic; trains nothing",
+        paper="all of it",
+        measures=audit_paper.measures,
+        read=audit_paper.read,
+        defaults=audit_paper.DEFAULTS,
     ),
 }
 

@@ -17,7 +17,7 @@ from ftcseg.studies import Study
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Figure
 from ftcseg.studies.page import Story, study_page
-from ftcseg.studies.plan import Ask
+from ftcseg.studies.plan import EMBEDDED, Ask
 from ftcseg.studies.results import Evidence, Result
 from ftcseg.studies.sets import Place
 from ftcseg.studies.tables import Answer, Table, latex, markdown
@@ -81,14 +81,19 @@ def recipe(inquiry: Inquiry, results: Sequence[Result]) -> str:
 def command(inquiry: Inquiry) -> str:
     """What to type for the same answer."""
     study, ask = inquiry.study, inquiry.ask
-    words = ["ftcseg", "study", inquiry.name, "--dataset", *ask.datasets, "--labels", *ask.labels]
-    words += ["--seeds", *map(str, ask.seeds), "--budget", f"{ask.steps}steps"]
-    words += ["--only", *ask.only] if ask.only else []
-    words += ["--ftc", ask.ftc] if ask.ftc != study.defaults.ftc else []
-    own = [f"{key}={value}" for key, value in ask.options.items() if study.options.get(key) != value]
-    words += [word for text in own for word in ("--option", text)]
-    words += [word for text in ask.settings if text not in study.defaults.settings for word in ("--set", text)]
-    return shlex.join(words)
+    given = study.defaults.settings if ask.datasets == (EMBEDDED,) else ()  # other sets do without them
+    told: dict[str, Sequence[object]] = {
+        "--dataset": ask.datasets,
+        "--labels": ask.labels,
+        "--seeds": ask.seeds,
+        "--budget": [f"{ask.steps}steps"],
+        "--only": ask.only,
+        "--ftc": [ask.ftc] if ask.ftc != study.defaults.ftc else [],
+        "--option": [f"{key}={value}" for key, value in ask.options.items() if study.options.get(key) != value],
+        "--set": [text for text in ask.settings if text not in given],
+    }
+    words = [word for option, values in told.items() if values for word in (option, *map(str, values))]
+    return shlex.join(["ftcseg", "study", inquiry.name, *words])
 
 
 def _notes(inquiry: Inquiry, evidence: Evidence, stand: Stand) -> list[str]:

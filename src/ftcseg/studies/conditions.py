@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ftcseg.config.load import VARIANTS
 from ftcseg.data.drawing import candidates_of
 from ftcseg.data.split import LEVELS, Balance, balance
 from ftcseg.errors import FtcsegError, UsageError, unknown_name
@@ -120,7 +121,7 @@ def rows(ask: Ask) -> Rows:
     name = option(ask, "method")
     if name.casefold() == "m2":
         return {BASELINE: calibration_rows(ask)[BASELINE]}
-    find_method(name)
+    find_method(VARIANTS.get(name, name), also=("m2", *VARIANTS))
     return {name: (name, ())}
 
 

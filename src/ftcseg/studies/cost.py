@@ -179,9 +179,7 @@ def _finding(ask: Ask, found: Mapping[str, Any], fits: list[str]) -> list[str]:
 def _explained(ask: Ask, found: Mapping[str, Any]) -> list[str]:
     """What the counts say about the paper's table; only where they are of its network."""
     if not _is_papers(found[PLAIN], "UniMatch V2"):
-        return [
-            f"The paper's numbers are for DINOv2-S and DPT, not for {ask.options['encoder']}: they explain nothing."
-        ]
+        return [f"The paper's numbers are those of DINOv2-S and DPT, not of {ask.options['encoder']}."]
     wide, two = found["wide head, 1 stage (the released code)"], found["probe, 2 stages (the paper's text)"]
     lone = found["prototypes alone, 1 stage"]
     low, high = PAPER[BASELINE][1], PAPER[WITH_ATC][1]

@@ -48,7 +48,8 @@ _KEY = 0.62  # inches of a legend's sample, with the gaps
 _GROUP_LETTERS, _KEY_LETTERS, _TITLE_LETTERS, _LABEL_LETTERS = 22, 34, 74, 84
 _TEXT_LINES = 3
 _FEW_PLACES, _LEAST_GAP = 10, 0.055  # places that are each written along the bottom, and how near they may come
-_CAPTION, _PICTURE, _GRID_WIDTH, _PAD = 1.5, 2.3, 12.0, 0.08  # inches
+_CAPTION, _PICTURE, _GRID_WIDTH, _PAD = 1.8, 2.3, 12.0, 0.08  # inches
+_CAPTION_LINES = 8
 _STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
     "font.size": 9.5,
@@ -157,7 +158,7 @@ def _bars(figure: Bars) -> Canvas:
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(_wrapped(_label(figure), _LABEL_LETTERS))
-    if not heights:
+    if not any(heights):
         axes.set_xlim(0, 1)
     _legend(axes, keys, figure, 1.0)
     return canvas
@@ -297,8 +298,7 @@ def _pictures(figure: Pictures) -> Canvas:
         middle = _CAPTION + column * (side + _PAD) + side / 2
         canvas.text(middle / width, (top + 0.04) / height, head, ha="center", va="bottom", fontsize=9.5)
     for (caption, images), high in zip(rows, highs, strict=True):
-        told = _wrapped(caption, int((_CAPTION - 2 * _PAD) / _LETTER))
-        canvas.text(_PAD / width, (top - high / 2) / height, told, va="center", fontsize=9.5)
+        canvas.text(_PAD / width, (top - high / 2) / height, _caption(caption), va="center", fontsize=9.5)
         for column, image in zip(range(columns), images, strict=True):
             left = _CAPTION + column * (side + _PAD)
             box = (left / width, (top - high) / height, side / width, high / height)
@@ -309,9 +309,13 @@ def _pictures(figure: Pictures) -> Canvas:
 
 def _height(images: Sequence[Image.Image | None], side: float, caption: str) -> float:
     """Inches of a row: what its tallest picture takes at full width, and never less than the caption."""
-    lines = _wrapped(caption, int((_CAPTION - 2 * _PAD) / _LETTER)).count("\n") + 1
+    lines = _caption(caption).count("\n") + 1
     tallest = max((image.height / image.width for image in images if image is not None), default=0.5)
     return max(side * min(tallest, 2.0), lines * _TEXT_LINE)
+
+
+def _caption(text: str) -> str:
+    return _wrapped(text, int((_CAPTION - 2 * _PAD) / _LETTER), _CAPTION_LINES)
 
 
 def _read(path: Path) -> Image.Image | None:
@@ -418,7 +422,6 @@ def _clean(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def _wrapped(text: str, letters: int) -> str:
-    """At most three lines; what is longer ends in «…»."""
-    lines = textwrap.wrap(_clean(text), letters, max_lines=_TEXT_LINES, placeholder=" …")
-    return "\n".join(lines)
+def _wrapped(text: str, letters: int, most: int = _TEXT_LINES) -> str:
+    """At most so many lines; what is longer ends in «…»."""
+    return "\n".join(textwrap.wrap(_clean(text), letters, max_lines=most, placeholder=" …"))

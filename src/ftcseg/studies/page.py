@@ -27,7 +27,8 @@ table.answer th, table.answer td { padding: .3rem .8rem; }
 table.answer th:first-child, table.answer td:first-child { padding-left: .2rem; }
 table.answer thead th { border-bottom: 2px solid var(--line); }
 table.answer .paper { background: #0072b21f; }
-table.answer td.long { min-width: 18rem; }
+table.answer td { white-space: nowrap; } table.answer td.long { white-space: normal; min-width: 18rem; }
+.command span { display: inline-block; max-width: 100%; }
 .drawn { margin: 1rem 0 1.75rem; } .drawn img { width: 100%; display: block; }
 .drawn img.chart { max-width: 50rem; } .drawn img.grid-of { width: auto; max-width: 100%; }
 .drawn figcaption { margin-top: .25rem; opacity: .8; }
@@ -38,6 +39,7 @@ table.answer td.long { min-width: 18rem; }
 }
 """
 _CODE = re.compile(r"`([^`]+)`")
+_OPTION = re.compile(r" (?=--)")  # a command's lines begin with options
 _LONG = 40  # letters of a cell that may take several lines
 
 
@@ -77,8 +79,8 @@ def study_page(name: str, answer: Answer, story: Story, figures: Path) -> str:
 
 def _stand(story: Story) -> str:
     """The question and how far the study is, in a lower voice under the finding."""
-    told = story.question[:1].upper() + story.question[1:]
-    told += f" (paper: {story.paper})." if story.paper else "."
+    told = f"{story.question[:1].upper()}{story.question[1:]}."
+    told += f" In the paper: {story.paper}." if story.paper else ""
     if story.missing:
         told += f" {story.missing} of {story.planned} runs are missing: the numbers may change."
     return note(told)
@@ -131,7 +133,8 @@ def _address(file: Path, kind: str) -> str:
 
 
 def _made(story: Story) -> list[str]:
-    parts = [f"<p><code>{escape(story.command)}</code></p>"]
+    words = " ".join(f"<span>{escape(part)}</span>" for part in _OPTION.split(story.command))
+    parts = [f'<p><code class="command">{words}</code></p>']
     done = story.planned - story.missing
     facts = [("runs", f"{done} of {story.planned} finished, {len(story.failures)} failed"), *story.facts]
     parts.append(table(("what", "value"), [(escape(name), escape(value)) for name, value in facts]))

@@ -124,7 +124,7 @@ def _finding(evidence: Evidence, dataset: str, labels: str) -> list[str]:
     dropped, right = rate("filtered", "tail"), rate("accuracy", "tail")
     less = gap(whole, base, dropped)
     if less is None:
-        return [f"With {where(dataset, labels)}, M2 and M5 have no audited run in common yet."]
+        return [f"With {where(dataset, labels)}, no seed has audited runs of both M2 and M5 with tail pixels yet."]
     said = [
         f"With {where(dataset, labels)}, FTC-Seg drops {spoken(over_seeds(whole, dropped))} % of the tail's pixels, "
         f"the EMA baseline {spoken(over_seeds(base, dropped))} %, {points(less.difference)} points "

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ftcseg.config.load import VARIANTS
 from ftcseg.data.dataset import Dataset
 from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.evaluate.confusion import pair_counts
@@ -32,10 +33,10 @@ OPTIONS: Mapping[str, str] = {"methods": "supervised,unimatch-v2,ftc"}
 QUANTILES: Mapping[str, int] = {"median": 2, "lower quartile": 4}
 """By what the number of images is divided."""
 RULE = (
-    "The rule: for each tail class, from the one with fewest pixels in the evaluated images, the image with most of its "
-    "pixels; then the images at the median and at the lower quartile of the first method's mIoU per image. An image is "
-    "shown once: the next by the same measure takes its place. Ties go to the first by name, and a class that no "
-    "evaluated image holds is passed over."
+    "The rule: for each tail class, from the one with fewest pixels in the evaluated images, the image with most of "
+    "its pixels; then the images at the median and at the lower quartile of the first method's mIoU per image. An "
+    "image is shown once: the next by the same measure takes its place. Ties go to the first by name, and a class that "
+    "no evaluated image holds is passed over."
 )
 
 
@@ -54,8 +55,7 @@ def rows(ask: Ask) -> Rows:
     if not names:
         raise UsageError("--option methods= names no method. Write some, such as methods=supervised,ftc.")
     for name in names:
-        if name != ask.ftc:
-            find_method(name)
+        find_method(VARIANTS.get(name, name), also=tuple(VARIANTS))
     return {name: (name, ()) for name in names}
 
 
@@ -194,14 +194,14 @@ def _finding(cell: Cell, told: Mapping[str, Any]) -> str:
     last = methods[-1]
     leads = sum(one["miou"][last] is not None and one["miou"][last] >= _best(one) for one in shown)
     return (
-        f"With {where(cell.dataset, cell.labels)}, seed {cell.seed}: on the {len(shown)} images that the rule chose out "
-        f"of {told['images']}, the mean mIoU per image is {said}; {last} is highest on {leads}. Few images show how "
-        "methods err, not which is better."
+        f"With {where(cell.dataset, cell.labels)}, seed {cell.seed}: on the {len(shown)} images that the rule chose "
+        f"out of {told['images']}, the mean mIoU per image is {said}; {last} is highest on {leads}. Few images show "
+        "how methods err, not which is better."
     )
 
 
 def _best(one: Mapping[str, Any]) -> float:
-    return max(value for value in one["miou"].values() if value is not None)
+    return max(float(value) for value in one["miou"].values() if value is not None)
 
 
 def _table(cell: Cell, told: Mapping[str, Any]) -> Table:

@@ -12,7 +12,7 @@ from ftcseg.studies.figures import Figure
 from ftcseg.studies.statistics import Summary
 
 _ONE = r"[<>~≈≤≥]?\s?[+\-−]?\d[\d,]*(\.\d+)?(e[+\-]?\d+)?"
-_NUMBER = re.compile(rf"({_ONE}(\s?%)?(\s?±\s?{_ONE})?(\s?%)?|n/a|[-–—]?)[*†]?")
+_NUMBER = re.compile(rf"({_ONE}(\s?%)?(\s?±\s?{_ONE})?(\s?%)?|n/a|no test|[-–—]?)[*†]?")
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|~#]|(?<!\w)_|_(?!\w)")
 _LONG = 40  # letters that no line of a printed table holds beside others
 _TEX = {
@@ -22,7 +22,7 @@ _TEX = {
     **{"<": "$<$", ">": "$>$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "→": r"$\to$"},
     **{"≤": r"$\le$", "≥": r"$\ge$", "≈": r"$\approx$", "²": "$^2$", "…": r"\dots{}", "–": "--", "—": "---"},
     **{"«": "``", "»": "''", "λ": r"$\lambda$", "τ": r"$\tau$", "γ": r"$\gamma$", "μ": r"$\mu$", "Δ": r"$\Delta$"},
-    **{"†": r"\dag{}"},
+    **{"†": r"\dag{}", "✓": r"$\surd$"},
 }
 
 

@@ -1,0 +1,126 @@
+"""A network as an ONNX graph, and that as an OpenVINO model. The libraries are extras, imported when they are needed."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import Dim
+
+from ftcseg.errors import FtcsegError, UsageError
+from ftcseg.export.plain import PlainNet
+from ftcseg.nets.folder import ModelSpec
+from ftcseg.nets.heads.vlg import POOL, VLGHead
+from ftcseg.nets.segmenter import Segmenter
+
+OPSET = 18
+"""The opset torch's exporter is written in; ONNX Runtime reads it since 1.14, OpenVINO since 2023.1."""
+INPUT, OUTPUT = "image", "logits"
+EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
+"""Library -> the extra of ours that brings it."""
+DEEPEST_STRIDE = 32
+TRACED = (130, 190)  # pixels a side, or what comes next that fits the encoder: no two maps of them are of one size
+MAX_SIDE = 16_384
+
+
+class ExportError(FtcsegError):
+    """A network could not be written, or what was written does not answer as the network does."""
+
+
+def library(name: str) -> Any:
+    """One of the extras' libraries."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        extra = EXTRAS[name.split(".")[0]]
+        raise UsageError(f"This needs {name}. Install it with: pip install 'ftcseg[{extra}]'") from error
+
+
+def least_side(net: Segmenter) -> int:
+    """The shortest side that a graph for any size is made for: two cells of the coarsest map, one stage's stride."""
+    if isinstance(net.head, VLGHead):  # it pools POOL cells at a time, and fewer where there are fewer
+        return POOL * net.encoder.multiple if net.encoder.multiple > 1 else (POOL - 1) * DEEPEST_STRIDE + 1
+    return max(DEEPEST_STRIDE, 2 * net.encoder.multiple if net.encoder.multiple < DEEPEST_STRIDE else 0)
+
+
+def fitting(side: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-side // multiple) * multiple
+
+
+def to_onnx(net: Segmenter, spec: ModelSpec, size: tuple[int, int] | None) -> tuple[bytes, int | None]:
+    """The network as ONNX for one (H, W), or for any; and how many images it takes at once, None being any number.
+
+    Written by torch's exporter (torch.export, then ONNX).
+    """
+    for name in ("onnx", "onnxscript"):
+        library(name)
+    plain = PlainNet(net, spec, size)
+    if size is not None:
+        return _written(plain, torch.rand(1, spec.in_channels, *size), None, spec), 1
+    sides = [fitting(side, spec.multiple) for side in TRACED]
+    try:
+        images = torch.rand(2, spec.in_channels, *sides)
+        return _written(plain, images, {0: Dim.DYNAMIC, **_sides(spec.multiple)}, spec), None
+    except ExportError:  # a part that counts its images by Python's own integers
+        return _written(plain, images[:1], _sides(spec.multiple), spec), 1
+
+
+def _sides(multiple: int) -> dict[int, Any]:
+    if multiple == 1:
+        return {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    most = MAX_SIDE // multiple
+    return {i + 2: multiple * Dim(name, min=2, max=most) for i, name in enumerate(("rows", "columns"))}
+
+
+def _written(plain: PlainNet, images: torch.Tensor, free: dict[int, Any] | None, spec: ModelSpec) -> bytes:
+    shapes = None if free is None else {"image": free}
+    try:
+        with _quiet():
+            program: Any = torch.onnx.export(
+                plain,
+                (images,),
+                None,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=shapes,
+                opset_version=OPSET,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+            graph: bytes = program.model_proto.SerializeToString()
+    except Exception as error:  # whatever the exporter raises means the same to us
+        advice = " Try a fixed size: leave --dynamic out and give --size." if free is not None else ""
+        raise ExportError(f"{spec.encoder} with the {spec.head} head cannot be written as ONNX.{advice}") from error
+    return graph
+
+
+def to_openvino(graph: bytes, folder: Path, name: str) -> None:
+    """NAME.xml and NAME.bin in a folder, weights as they are.
+
+    Read by the runtime itself: OpenVINO's own converter would count its use with a server.
+    """
+    openvino = library("openvino")
+    model = openvino.Core().read_model(graph)
+    openvino.save_model(model, str(folder / f"{name}.xml"), compress_to_fp16=False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter tells of operators of libraries that are not there, and of its own future."""
+    loud = logging.getLogger("torch.onnx")
+    before = loud.level
+    loud.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        loud.setLevel(before)

@@ -1,0 +1,71 @@
+"""int8 by post-training calibration: ranges of activations are measured on the user's images, weights are rounded.
+
+Only products with weights become int8 (convolutions, linear layers), per channel; attention, norms, resizing and the
+positions of tokens stay as they are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftcseg.export.graphs import INPUT, library
+
+OPERATORS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
+
+
+class _Reader:
+    """What the calibrator pulls its images from."""
+
+    def __init__(self, images: Iterable[NDArray[np.float32]]) -> None:
+        self._images: Iterator[NDArray[np.float32]] = iter(images)
+
+    def get_next(self) -> dict[str, NDArray[np.float32]] | None:
+        """One image, or None behind the last one."""
+        image = next(self._images, None)
+        return None if image is None else {INPUT: image}
+
+    def __iter__(self) -> _Reader:
+        return self
+
+    def __next__(self) -> dict[str, NDArray[np.float32]]:
+        found = self.get_next()
+        if found is None:
+            raise StopIteration
+        return found
+
+
+def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
+    """The graph in int8 (QDQ), its ranges those that these (1, C, H, W) images reach."""
+    quantization: Any = library("onnxruntime.quantization")
+    shape_inference: Any = library("onnxruntime.quantization.shape_inference")
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact, clean, rounded = (Path(place) / f"{name}.onnx" for name in ("exact", "clean", "rounded"))
+        exact.write_bytes(graph)
+        shape_inference.quant_pre_process(str(exact), str(clean), skip_symbolic_shape=True)
+        kind = quantization.QuantType
+        quantization.quantize_static(
+            str(clean),
+            str(rounded),
+            _reader(quantization, images),
+            quant_format=quantization.QuantFormat.QDQ,
+            op_types_to_quantize=OPERATORS,
+            per_channel=True,
+            activation_type=kind.QInt8,
+            weight_type=kind.QInt8,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        return rounded.read_bytes()
+
+
+def _reader(quantization: Any, images: Iterable[NDArray[np.float32]]) -> Any:
+    """A _Reader that passes for one of the library's own."""
+    quantization.CalibrationDataReader.register(_Reader)
+    return _Reader(images)
