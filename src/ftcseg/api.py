@@ -36,7 +36,7 @@ from ftcseg.views import corrupt as corruptions
 
 if TYPE_CHECKING:  # training is imported when something is trained: looking at data must not wait for torch
     from ftcseg.evaluate.files import Predicted
-    from ftcseg.inference import Model
+    from ftcseg.inference import Model, WrittenOut
     from ftcseg.nets.segmenter import Segmenter
     from ftcseg.train.events import Listener
     from ftcseg.training import Outcome
@@ -53,6 +53,7 @@ __all__ = [
     "dataset_page",
     "doctor",
     "evaluate",
+    "export",
     "get",
     "load",
     "open_dataset",
@@ -446,6 +447,44 @@ def predict(
         batch=batch,
         device=device,
         workers=workers,
+        hub=hub,
+        progress=progress,
+    )
+
+
+def export(
+    source: Folder,
+    out: str | Path | None = None,
+    *,
+    format: str = "onnx",  # noqa: A002  what everybody calls it
+    int8: bool = False,
+    dynamic: bool = False,
+    size: tuple[int, int] | None = None,
+    images: str | Path | Sequence[str | Path] | None = None,
+    dataset: str | Path | None = None,
+    part: str | None = None,
+    max_images: int | None = None,
+    hub: bool = False,
+    root: str | Path | None = None,
+    progress: Progress = silent,
+) -> WrittenOut:
+    """Write a run's or model's network for ONNX Runtime or OpenVINO, compared with it before anything is left there.
+
+    Example: `ftcseg.predict(ftcseg.export("runs/harbour", dynamic=True), "mission7/", "mission7-masks")`
+    """
+    from ftcseg import inference
+    from ftcseg.export.make import Choices
+
+    choices = Choices(format=format, int8=int8, dynamic=dynamic, size=size)  # type: ignore[arg-type]  # judged there
+    return inference.export_model(
+        Path(source),
+        out,
+        choices=choices,
+        images=images,
+        dataset=dataset,
+        part=part,  # type: ignore[arg-type]  # judged there
+        max_images=max_images,
+        root=root,
         hub=hub,
         progress=progress,
     )

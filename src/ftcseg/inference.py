@@ -1,7 +1,8 @@
 """What is done with a trained model: evaluate it, predict with it, audit the pseudo-labels it was trained on.
 
-A source is a MODEL folder (config.json and model.safetensors) or a RUN folder, which holds one as `model/` beside its
-`checkpoints/`, its split and its settings. Results are plain mappings, ready for JSON.
+A source is a MODEL folder (config.json and model.safetensors); a RUN folder, which holds one as `model/` beside its
+`checkpoints/`, its split and its settings; or a folder that `ftcseg export` wrote. Results are plain mappings, ready for
+JSON.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset, open_dataset
 from ftcseg.data.images import read_image
 from ftcseg.data.split_files import SPLIT, read_split
+from ftcseg.data.video import is_video
 from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.evaluate.audit import audit
 from ftcseg.evaluate.bootstrap import intervals_of
 from ftcseg.evaluate.files import WHAT, Look, Predicted, predict_folder
+from ftcseg.evaluate.inputs import find_inputs
 from ftcseg.evaluate.metrics import Scores
 from ftcseg.evaluate.per_image import COUNTS, known_sequences, sequences_of
 from ftcseg.evaluate.predictor import Prediction, Predictor
 from ftcseg.evaluate.run import chosen, evaluate
+from ftcseg.export.make import Choices, Exported, export
+from ftcseg.export.runtime import RuntimeNet, is_export, load_export
+from ftcseg.export.sheet import SHEET
 from ftcseg.files import read_json, read_yaml
 from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, load_model
 from ftcseg.nets.segmenter import Segmenter
@@ -56,25 +62,30 @@ _DEVICES = ("auto", "cpu", "cuda", "mps")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A loaded model and the run it belongs to, if any."""
+    """A loaded model and the run it belongs to, if any. The spec of an exported one says what its graph is handed."""
 
-    net: Segmenter
+    net: Segmenter | RuntimeNet
     spec: ModelSpec
     run: Path | None
 
 
 def load_source(source: str | Path, *, hub: bool = False) -> Source:
-    """The model of a MODEL or RUN folder."""
+    """The model of a MODEL or RUN folder, or one that was exported."""
     folder = Path(source)
+    if is_export(folder):
+        written = load_export(folder)
+        return Source(written, written.sheet.facts(), None)
     if (folder / MODEL / CONFIG).is_file():
         return Source(*load_model(folder / MODEL, hub=hub), folder)
     if (folder / CONFIG).is_file():
         return Source(*load_model(folder, hub=hub), None)
     if not folder.is_dir():
-        raise UsageError(f"There is no folder {folder}. Give a run or a model folder.")
+        raise UsageError(f"There is no folder {folder}. Give a run, a model or an exported folder.")
     if (folder / SETTINGS).is_file():
         raise UsageError(f"The run {folder} has no model yet. Train it further: «ftcseg train --resume {folder}».")
-    raise UsageError(f"{folder} is neither a run nor a model: it holds no {MODEL}/{CONFIG} and no {CONFIG}.")
+    raise UsageError(
+        f"{folder} is neither a run nor a model: it holds no {MODEL}/{CONFIG}, no {CONFIG} and no {SHEET}."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +111,7 @@ def load(  # noqa: PLR0913  each choice has a name
     device: str = "auto",
     hub: bool = False,
 ) -> Model:
-    """The model of a MODEL or RUN folder, ready to be asked."""
+    """The model of a MODEL, RUN or exported folder, ready to be asked."""
     opened = load_source(source, hub=hub)
     return Model(opened.spec.classes, _predictor(opened, window, flips, scales, batch, device))
 
@@ -209,6 +220,72 @@ def predict(  # noqa: PLR0913  each choice has a name
     return predict_folder(
         predictor, inputs, out, look_of(opened.spec.classes), what=what, every=every, progress=progress, workers=workers
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOut:
+    """An exported model, and what it scores beside the network it was made from."""
+
+    exported: Exported
+    before: float | None = None
+    """mIoU of the network, where there were masks to judge by."""
+    after: float | None = None
+    """mIoU of the exported model on the same images."""
+
+    def __fspath__(self) -> str:
+        """Its folder, so that it can be handed to `predict`."""
+        return str(self.exported.folder)
+
+
+def export_model(  # noqa: PLR0913  each choice has a name
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    choices: Choices = Choices(),
+    images: str | Path | Sequence[str | Path] | None = None,
+    dataset: str | Path | None = None,
+    part: Part | None = None,
+    max_images: int | None = None,
+    root: str | Path | None = None,
+    hub: bool = False,
+    progress: Progress = silent,
+) -> WrittenOut:
+    """Write the model of a MODEL or RUN folder for ONNX Runtime or OpenVINO; nothing is left where it answers otherwise.
+
+    `images` calibrate int8 and are compared on; a `dataset` with masks says what the model scores before and after, and
+    its training images calibrate where no others are given.
+    """
+    opened = load_source(source, hub=hub)
+    if isinstance(opened.net, RuntimeNet):
+        raise UsageError(f"{source} is an exported model already. Give the run or the model folder it was made from.")
+    name = f"{choices.format}{'-int8' if choices.int8 else ''}"
+    folder = Path(out) if out is not None else Path(source) / "export" / name
+    judged: Dataset | None = None
+    shown = [] if images is None else _paths(images, folder)
+    if dataset is not None:
+        data = open_dataset(dataset, root=None if root is None else Path(root))
+        same_classes(opened.spec.classes, data.classes)
+        data, _ = _with_parts(data, opened.run)
+        judged = chosen(data.part(part_with_masks(data, part)), max_images)
+        shown = shown or [data.root / record.image for record in data.part("train").records]
+    written = export(opened.net, opened.spec, folder, replace(choices, images=shown), progress)
+    if judged is None:
+        return WrittenOut(written)
+    exact, after = load_source(folder), []
+    for net, spec in ((opened.net, opened.spec), (exact.net, exact.spec)):
+        found = evaluate({MODEL: net}, judged, spec, spec.groups, batch=4, progress=progress)
+        assert found is not None, "nobody could ask it to stop"
+        after.append(found[MODEL].miou)
+    return WrittenOut(written, *after)
+
+
+def _paths(images: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
+    """The still images a user means."""
+    found = find_inputs(images, out)
+    stills = [found.root / name for name in found.names if not is_video(name)]
+    if not stills:
+        raise UsageError("Videos do not calibrate a model: give images.")
+    return stills
 
 
 def audit_run(  # noqa: PLR0913  each choice has a name

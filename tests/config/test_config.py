@@ -97,7 +97,7 @@ def test_every_preset_builds(method: str, labeled: Dataset) -> None:
     config, _ = resolved(method, *SMALL, "data.short_side=40", facts=replace(FACTS, frame=(40, 60)))
     network = build_network(config, labeled.classes, 1)
     built = build_method(config, network, labeled, torch.tensor([1600.0, 1600.0, 1600.0]))
-    file = {"crest-plus": "crest"}.get(config.method, config.method.replace("-", "_"))
+    file = {"crest-plus": "crest", "flexmatch": "fixmatch"}.get(config.method, config.method.replace("-", "_"))
     assert type(built).__module__ == f"ftcseg.methods.{file}"
     kinds = {"fixed": Fixed, "atc": ATC, "flexmatch": FlexThresholds, "freematch": FreeThresholds}
     assert type(built.labeler()[1]) is kinds[config.thresholds]

@@ -27,7 +27,7 @@ def _one_thread() -> None:
 
 def cowmix(*, steps: int = TOTAL, burn_in: int = 0, **params: object) -> CowMix:
     entry = METHODS["cowmix"]
-    method = entry.build(small_kit(steps=steps, burn_in=burn_in), entry.params(**params)).train()
+    method = entry.build(small_kit(steps=steps, burn_in=burn_in), entry.params(**{"anew": True, **params})).train()
     assert isinstance(method, CowMix)
     return method
 
@@ -189,3 +189,13 @@ def test_a_run_that_goes_on_turns_as_the_first_would() -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match="rounds >= 1"):
         CowMixParams(rounds=0)
+
+
+def test_in_a_short_run_the_student_goes_on() -> None:
+    method = cowmix(anew=None)
+    first = state(method.pair.student)
+    go(method, range(4), TOTAL)  # after the fourth step a student anew would be as at the first
+    assert int(method.rounds.number) == 1
+    assert not same(first, state(method.pair.student))
+    assert method.pace(Clock(5, TOTAL)) == Clock(5, TOTAL)
+    assert cowmix(anew=None, steps=1200).rounds.anew

@@ -25,7 +25,7 @@ def _one_thread() -> None:
 
 def crest(name: str = "crest", *, steps: int = TOTAL, burn_in: int = 0, **params: float) -> CReST:
     entry = METHODS[name]
-    method = entry.build(small_kit(steps=steps, burn_in=burn_in), entry.params(**params)).train()
+    method = entry.build(small_kit(steps=steps, burn_in=burn_in), entry.params(**{"anew": True, **params})).train()
     assert isinstance(method, CReST)
     return method
 
@@ -182,3 +182,13 @@ def test_facts_name_generation_cuts_and_mean() -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match="generations >= 1"):
         CReSTParams(generations=0)
+
+
+def test_in_a_short_run_the_student_goes_on() -> None:
+    method = crest(anew=None)
+    first = state(method.pair.student)
+    go(method, range(4), TOTAL)  # after the fourth step a student anew would be as at the first
+    assert int(method.rounds.number) == 1
+    assert not same(first, state(method.pair.student))
+    assert method.pace(Clock(5, TOTAL)) == Clock(5, TOTAL)
+    assert crest(anew=None, steps=1200).rounds.anew

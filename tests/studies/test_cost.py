@@ -11,7 +11,7 @@ from made_results import cells_of, defaults_of
 
 from ftcseg.errors import UsageError
 from ftcseg.studies import cost
-from ftcseg.studies.cost import ASKED, EMPTIED, NETWORKS, PLAIN, READINGS
+from ftcseg.studies.cost import AGAIN, ASKED, EMPTIED, NETWORKS, PLAIN, READINGS
 from ftcseg.studies.plan import Bench
 from ftcseg.studies.results import Evidence
 from ftcseg.studies.rows import FTC, WITH_ATC
@@ -34,6 +34,7 @@ def _evidence() -> Evidence:
         PLAIN: _one(BASE, 0, plain),
         ASKED: _one(BASE + 10_379, 1, opr),
         EMPTIED: _one(BASE, 0, plain),
+        AGAIN: _one(BASE, 0, [0.505, 1.02, 0.5]),
         "probe, 1 stage": _one(BASE + 10_379, 1, opr),
         "probe, 2 stages (the paper's text)": _one(BASE + 2 * 10_379, 2, opr),
         "legacy, 1 stage": _one(BASE + 10_379, 1, opr),
@@ -70,6 +71,9 @@ def test_the_papers_row_is_one_stage_with_a_probe() -> None:
     assert "(as the paper prints)" in answer.finding[0]
     assert "adds 0.010 M and 0.017 G" in answer.finding[0]
     assert answer.finding[1].endswith("is that of: probe, 1 stage, legacy, 1 stage.")
+    # the plain network against itself: 1.01, 1.02, 1.00
+    assert "takes 1.040 (1.030 to 1.040) times as long" in answer.finding[2]
+    assert "against itself takes 1.010 (1.005 to 1.015); 1.014 in the paper." in answer.finding[2]
     told = " ".join(answer.remarks)
     assert "wide head makes 24.99 M and 73.41 G" in told
     assert "Two stages, as its text says, would be 24.82 M and 56.98 G" in told
@@ -92,10 +96,10 @@ def test_networks_are_built_counted_and_timed(tmp_path: Path) -> None:
     small = {**ASK.options, "encoder": "tiny", "size": "64", "classes": "3", "repeats": "2"}
     (measure,) = cost.measures(replace(ASK, options=small))
     found = measure.take(Bench((), "", None, tmp_path))["networks"]
-    assert set(found) == {PLAIN, ASKED, EMPTIED, *READINGS}
+    assert set(found) == {PLAIN, ASKED, AGAIN, EMPTIED, *READINGS}
+    assert found[EMPTIED] == found[PLAIN]  # the same network is not timed as two
     assert all(len(one["seconds"]) == 2 for one in found.values())
     plain = found[PLAIN]
-    assert found[EMPTIED]["parameters"] == plain["parameters"]
     # the deepest stage of the tiny encoder has 40 channels: 16 prototypes and a probe for 3 classes
     assert found["probe, 1 stage"]["parameters"] - plain["parameters"] == 16 * 40 + 3 * 40 + 3
     assert found["prototypes alone, 1 stage"]["parameters"] - plain["parameters"] == 16 * 40

@@ -95,6 +95,7 @@ def test_the_answer_by_hand(tmp_path: Path) -> None:
     assert "1 of 2 prototypes end with another dominant class" in answer.finding[0]
     assert "P 50.0 to 60.0 (chance 40.0), F 20.0 to 30.0 (chance 25.0, above it 1), H 90.0 to 90.0" in answer.finding[0]
     assert "1 gates are open and the correction is 2.0 %" in answer.finding[0]
+    assert "Seed 0: 4 images of 10 cells in all, 3 of them foreground" in answer.remarks[-1]
     (table,) = answer.tables
     assert table.rows[0] == (
         "μ1", "wall→wall→wall", "50.0", "20.0", "90.0", "shut", "1.00", "SP→SP→TI", "14.8", "63.6", "99.9",

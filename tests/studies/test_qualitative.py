@@ -109,7 +109,7 @@ def test_the_answer_by_hand(tmp_path: Path) -> None:
     }
     answer = qualitative.read(ask, Evidence([], {name: told}, {name: tmp_path}))
     assert "on the 2 images that the rule chose out of 9" in answer.finding[0]
-    assert "supervised 30.0, cps 45.0; cps is highest on 1" in answer.finding[0]
+    assert "supervised 30.0, cps 45.0; cps is highest or level on 1" in answer.finding[0]
     assert answer.tables[0].rows == (
         ("a", "most pixels of hook", "20.0", "60.0"),
         ("b", "median of supervised", "40.0", "30.0"),

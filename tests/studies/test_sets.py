@@ -156,7 +156,7 @@ def test_impossible_preparations_are_told() -> None:
     with pytest.raises(UsageError, match="severity 9"):
         settled(Prepared(corrupt="speckle", severity=9))
     with pytest.raises(UsageError, match="train"):
-        settled(Prepared(corrupt="speckle", severity=1, parts=("trian",)))
+        settled(Prepared(corrupt="speckle", severity=1, parts=("training",)))
 
 
 def test_a_description_that_leads_back_to_the_original_is_refused(cell: Cell, frames: Path, tmp_path: Path) -> None:

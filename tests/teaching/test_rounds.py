@@ -10,7 +10,7 @@ from torch import nn
 
 from ftcseg.errors import UsageError
 from ftcseg.teaching.align import Alignment
-from ftcseg.teaching.rounds import Rounds, equal_starts
+from ftcseg.teaching.rounds import Rounds, equal_starts, long_enough
 from ftcseg.teaching.selection import BINS, Selection, selection_rates
 from ftcseg.types import Clock, PseudoLabels
 
@@ -54,6 +54,25 @@ def test_later_rounds_begin_where_the_burn_in_ends() -> None:
     rounds.begin(nn.Linear(1, 1), Clock(3, 12))
     assert rounds.teaching(Clock(4, 12), burn_in=2).step == 2
     assert rounds.teaching(Clock(9, 12), burn_in=2).step == 7
+
+
+def test_a_student_that_goes_on_keeps_its_weights_and_the_runs_clock() -> None:
+    student = nn.Linear(1, 1)
+    rounds = Rounds(student, (0, 4, 8), 12, anew=False)
+    student.weight.data.fill_(7)
+    assert rounds.turns(Clock(3, 12))
+    rounds.begin(student, Clock(3, 12))
+    assert not rounds.turns(Clock(3, 12))
+    assert (student.weight.item(), int(rounds.number)) == (7.0, 1)
+    assert rounds.pace(Clock(4, 12)) == Clock(4, 12)
+    assert rounds.teaching(Clock(9, 12), burn_in=2) == Clock(9, 12)
+
+
+def test_only_long_rounds_are_begun_anew() -> None:
+    assert long_enough((0, 600, 900), 1200)  # 300 each after the first
+    assert not long_enough((0, 600, 900), 1199)
+    assert not long_enough((0, 100), 200)
+    assert long_enough((0,), 300)
 
 
 def test_what_is_saved_is_two_numbers() -> None:

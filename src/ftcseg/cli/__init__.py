@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from ftcseg import __version__
-from ftcseg.cli import audit, corrupt, datasets, demo, doctor, listing, predict, report, simulate, split, study, train
+from ftcseg.cli import (
+    audit,
+    corrupt,
+    datasets,
+    demo,
+    doctor,
+    export,
+    listing,
+    predict,
+    report,
+    simulate,
+    split,
+    study,
+    train,
+)
 from ftcseg.cli import eval as evaluation
 from ftcseg.errors import FtcsegError
 
@@ -33,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train.train,
     "eval": evaluation.evaluate,
     "predict": predict.predict,
+    "export": export.export,
     "audit": audit.audit,
     "report": report.report,
     "study": study.study,

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export import Dim
 
 from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.export.plain import PlainNet
+from ftcseg.export.sheet import INPUT, OUTPUT
 from ftcseg.nets.folder import ModelSpec
 from ftcseg.nets.heads.vlg import POOL, VLGHead
 from ftcseg.nets.segmenter import Segmenter
 
 OPSET = 18
 """The opset torch's exporter is written in; ONNX Runtime reads it since 1.14, OpenVINO since 2023.1."""
-INPUT, OUTPUT = "image", "logits"
 EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 """Library -> the extra of ours that brings it."""
 DEEPEST_STRIDE = 32
@@ -59,6 +58,8 @@ def to_onnx(net: Segmenter, spec: ModelSpec, size: tuple[int, int] | None) -> tu
 
     Written by torch's exporter (torch.export, then ONNX).
     """
+    from torch.export import Dim  # slow to import
+
     for name in ("onnx", "onnxscript"):
         library(name)
     plain = PlainNet(net, spec, size)
@@ -73,6 +74,8 @@ def to_onnx(net: Segmenter, spec: ModelSpec, size: tuple[int, int] | None) -> tu
 
 
 def _sides(multiple: int) -> dict[int, Any]:
+    from torch.export import Dim
+
     if multiple == 1:
         return {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     most = MAX_SIDE // multiple

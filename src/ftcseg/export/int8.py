@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ftcseg.export.graphs import INPUT, library
+from ftcseg.export.graphs import library
+from ftcseg.export.sheet import INPUT
 
 OPERATORS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
 
-class _Reader:
+class _Images:
     """What the calibrator pulls its images from."""
 
     def __init__(self, images: Iterable[NDArray[np.float32]]) -> None:
@@ -30,15 +31,6 @@ class _Reader:
         """One image, or None behind the last one."""
         image = next(self._images, None)
         return None if image is None else {INPUT: image}
-
-    def __iter__(self) -> _Reader:
-        return self
-
-    def __next__(self) -> dict[str, NDArray[np.float32]]:
-        found = self.get_next()
-        if found is None:
-            raise StopIteration
-        return found
 
 
 def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
@@ -54,7 +46,7 @@ def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
         quantization.quantize_static(
             str(clean),
             str(rounded),
-            _reader(quantization, images),
+            _Images(images),
             quant_format=quantization.QuantFormat.QDQ,
             op_types_to_quantize=OPERATORS,
             per_channel=True,
@@ -63,9 +55,3 @@ def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
             extra_options={"MatMulConstBOnly": True},
         )
         return rounded.read_bytes()
-
-
-def _reader(quantization: Any, images: Iterable[NDArray[np.float32]]) -> Any:
-    """A _Reader that passes for one of the library's own."""
-    quantization.CalibrationDataReader.register(_Reader)
-    return _Reader(images)

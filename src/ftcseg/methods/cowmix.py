@@ -21,7 +21,7 @@ from ftcseg.nets.segmenter import Segmenter
 from ftcseg.rng import random_for
 from ftcseg.teaching.answers import ask
 from ftcseg.teaching.pseudo import mix_pseudo, probability_of
-from ftcseg.teaching.rounds import Rounds, equal_starts
+from ftcseg.teaching.rounds import Rounds, equal_starts, long_enough
 from ftcseg.teaching.teacher import follow, make_teacher
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
@@ -37,6 +37,9 @@ class CowMixParams:
 
     rounds: int = 1
     """Students that begin anew after the supervised part, each taught by the one before."""
+    anew: bool | None = None
+    """Whether those students begin with the run's first weights, as the paper's do; None: where a round has 300 steps
+    or more (ours), else the student goes on and only its teacher changes."""
     labels_every: int = 4
     """Every so many-th step learns from labels alone, as in the public code; 0: none does."""
     apart: bool = False
@@ -62,7 +65,8 @@ class CowMix(Method):
         self.labeler_net = make_teacher(self.pair.student)
         first = self.burn_in or round(SUPERVISED * kit.steps)
         starts = (0, first, *equal_starts(kit.steps, params.rounds, first)[1:])
-        self.rounds = Rounds(self.pair.student, starts, kit.steps)
+        anew = long_enough(starts, kit.steps) if params.anew is None else params.anew
+        self.rounds = Rounds(self.pair.student, starts, kit.steps, anew=anew)
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The supervised part, and then the algorithm box, numbered."""
@@ -96,7 +100,8 @@ class CowMix(Method):
         if self.rounds.turns(clock):
             follow(self.labeler_net, self.pair.teacher.net, decay=0)
             self.rounds.begin(self.pair.student, clock)
-            follow(self.pair.teacher, self.pair.student, decay=0)
+            if self.rounds.anew:
+                follow(self.pair.teacher, self.pair.student, decay=0)
 
     def pace(self, clock: Clock) -> Clock:
         """Every round has the whole schedule of the learning rate to itself."""

@@ -18,7 +18,7 @@ from ftcseg.methods.base import Method
 from ftcseg.methods.kit import Kit
 from ftcseg.teaching.align import Alignment
 from ftcseg.teaching.pseudo import mix_pseudo, pseudo_labels
-from ftcseg.teaching.rounds import Rounds, equal_starts
+from ftcseg.teaching.rounds import Rounds, equal_starts, long_enough
 from ftcseg.teaching.selection import Selection, selection_rates
 from ftcseg.teaching.teacher import follow, make_teacher
 from ftcseg.types import IGNORE, Clock, SemiBatch, StepResult, Unlabeled, ViewPlan
@@ -34,6 +34,9 @@ class CReSTParams:
 
     generations: int = 3
     """Students, one after the other, in one run; the paper trains 6, each for a run of its own."""
+    anew: bool | None = None
+    """Whether every student begins with the run's first weights, as the paper's do; None: where a generation has 300
+    steps or more (ours), else the student goes on and only its labelled set grows."""
     alpha: float = 3.0
     """How gently common classes are cut; the paper's 3."""
     t_min: float = 0.5
@@ -56,7 +59,9 @@ class CReST(Method):
         self.params, self.burn_in = params, kit.teaching.burn_in
         self.labeler_net = make_teacher(self.pair.student)
         self.selection = Selection(selection_rates(kit.pixels, params.alpha))
-        self.rounds = Rounds(self.pair.student, equal_starts(kit.steps, params.generations, self.burn_in), kit.steps)
+        starts = equal_starts(kit.steps, params.generations, self.burn_in)
+        anew = long_enough(starts, kit.steps) if params.anew is None else params.anew
+        self.rounds = Rounds(self.pair.student, starts, kit.steps, anew=anew)
         self.alignment = Alignment(kit.pixels, params.momentum) if align else None
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
@@ -94,7 +99,8 @@ class CReST(Method):
         self.selection.settle()
         follow(self.labeler_net, self.pair.teacher.net, decay=0)
         self.rounds.begin(self.pair.student, clock)
-        follow(self.pair.teacher, self.pair.student, decay=0)
+        if self.rounds.anew:
+            follow(self.pair.teacher, self.pair.student, decay=0)
         if self.alignment is not None:
             self.alignment.forget()
 

@@ -227,6 +227,8 @@ def measure(cell: Cell, found: Examination) -> Timed:
         late = early = steps(clock.tick())
         if config.teaching.burn_in:
             early = steps(replace(clock, step=0))
+    if late < SLOW_STEP:
+        _image_seconds(ready, boundary=False)  # warms up, too
     return Timed(
         start=start,
         early=early,

@@ -19,6 +19,7 @@ from ftcseg.studies.plan import Ask
 
 MILLION, GIGA, MEBI = 1e6, 1e9, 2**20
 QUARTERS = 4
+WHOLE = 100  # milliseconds from which on fractions are noise
 
 
 def measured(
@@ -78,7 +79,8 @@ def milliseconds(found: Mapping[str, Any]) -> str | None:
     if not times:
         return None
     low, high = middle_half(times)
-    return f"{statistics.median(times):.3g} ({low:.3g} to {high:.3g})"
+    digits = 0 if low >= WHOLE else 2
+    return f"{statistics.median(times):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def per_second(found: Mapping[str, Any]) -> str | None:

@@ -157,6 +157,7 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
     findings: list[str] = []
     tables: list[Table] = []
     figures: list[Pictures] = []
+    remarks: list[str] = []
     for cell in plan(ask):
         told = evidence.measured.get(measure_name(cell))
         if told is None:
@@ -164,9 +165,14 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
         findings.append(_finding(cell, told))
         tables.append(_table(cell, told))
         figures.append(_pictures(cell, told, evidence))
+        chance = told["moments"]["final"]["chance"]
+        remarks.append(
+            f"Seed {cell.seed}: {told['images']} images of {chance['cells']} cells in all, {chance['foreground']} of "
+            "them foreground by the pixel under their centre; where cells are large, small objects fall between them."
+        )
     if not findings:
         return Answer(("No run is measured yet.",))
-    return Answer((*findings[:2], _papers()), tuple(tables), _REMARKS, tuple(figures))
+    return Answer((*findings[:2], _papers()), tuple(tables), (*_REMARKS, *remarks), tuple(figures))
 
 
 _REMARKS = (
