@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         split,
         train,
     )
+    from ftcseg.studies.asking import study
 
 __all__ = [
     "Dataset",
@@ -57,13 +58,14 @@ __all__ = [
     "resume",
     "simulate",
     "split",
+    "study",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("ftcseg.api"), name)
+        return getattr(import_module("ftcseg.studies.asking" if name == "study" else "ftcseg.api"), name)
     raise AttributeError(f"module 'ftcseg' has no attribute {name!r}")
 
 

@@ -53,7 +53,6 @@ __all__ = [
     "dataset_page",
     "doctor",
     "evaluate",
-    "export",
     "get",
     "load",
     "open_dataset",

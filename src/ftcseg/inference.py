@@ -1,8 +1,8 @@
 """What is done with a trained model: evaluate it, predict with it, audit the pseudo-labels it was trained on.
 
 A source is a MODEL folder (config.json and model.safetensors); a RUN folder, which holds one as `model/` beside its
-`checkpoints/`, its split and its settings; or a folder that `ftcseg export` wrote. Results are plain mappings, ready for
-JSON.
+`checkpoints/`, its split and its settings; or a folder that `ftcseg export` wrote. Results are plain mappings, ready
+for JSON.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def export_model(  # noqa: PLR0913  each choice has a name
     source: str | Path,
     out: str | Path | None = None,
     *,
-    choices: Choices = Choices(),
+    choices: Choices,
     images: str | Path | Sequence[str | Path] | None = None,
     dataset: str | Path | None = None,
     part: Part | None = None,
@@ -250,7 +250,7 @@ def export_model(  # noqa: PLR0913  each choice has a name
     hub: bool = False,
     progress: Progress = silent,
 ) -> WrittenOut:
-    """Write the model of a MODEL or RUN folder for ONNX Runtime or OpenVINO; nothing is left where it answers otherwise.
+    """Write the model of a MODEL or RUN folder for ONNX Runtime or OpenVINO, proved to answer alike.
 
     `images` calibrate int8 and are compared on; a `dataset` with masks says what the model scores before and after, and
     its training images calibrate where no others are given.
@@ -267,7 +267,7 @@ def export_model(  # noqa: PLR0913  each choice has a name
         same_classes(opened.spec.classes, data.classes)
         data, _ = _with_parts(data, opened.run)
         judged = chosen(data.part(part_with_masks(data, part)), max_images)
-        shown = shown or [data.root / record.image for record in data.part("train").records]
+        shown = shown or [data.description.root / record.image for record in data.part("train").records]
     written = export(opened.net, opened.spec, folder, replace(choices, images=shown), progress)
     if judged is None:
         return WrittenOut(written)

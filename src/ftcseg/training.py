@@ -123,7 +123,7 @@ def start(  # noqa: PLR0913  the way in: each choice has a name
     _refuse_taken(folder)
     examination = examine_set(dataset, root=root, progress=progress)
     parts = _split_of(wanted, examination)
-    ready = _prepare(resolve(draft, _facts(examination, parts)), examination, parts)
+    ready = prepare(resolve(draft, facts_for(examination, parts)), examination, parts)
     with _alone_in(folder, ready.machine):
         if ready.machine.is_first:
             _refuse_taken(folder)
@@ -146,12 +146,12 @@ def resume(folder: Path, *, listeners: Sequence[Listener] = (), progress: Progre
     root = Path(note["root"]) if note.get("root") else None
     examination = examine_set(note["dataset"], root=root, progress=progress)
     saved = any(checkpoint.exists(folder / FOLDER, name) for name in RESUMABLE)
-    ready = _prepare(draft.build(), examination, read_split(folder), resumed=saved)
+    ready = prepare(draft.build(), examination, read_split(folder), resumed=saved)
     with _alone_in(folder, ready.machine):
         return _train(folder, ready, listeners)
 
 
-def _prepare(config: RunConfig, examination: Examination, parts: Drawn, *, resumed: bool = False) -> Ready:
+def prepare(config: RunConfig, examination: Examination, parts: Drawn, *, resumed: bool = False) -> Ready:
     """Build everything first: a call that cannot work must not leave a run folder behind."""
     if config.device in ("cuda", "mps") and not getattr(torch, config.device).is_available():
         raise UsageError(f"There is no {config.device} device here. Leave out device={config.device}.")
@@ -291,7 +291,7 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
     )
 
 
-def _facts(examination: Examination, parts: Drawn) -> Facts:
+def facts_for(examination: Examination, parts: Drawn) -> Facts:
     shapes = Counter(
         upright_shape(f.image.header)
         for f, pixels in zip(examination.facts, examination.pixels, strict=True)

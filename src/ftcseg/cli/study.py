@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from ftcseg.studies import Study
     from ftcseg.studies.answering import Inquiry
     from ftcseg.studies.estimate import Outlook
-    from ftcseg.studies.plan import Ask
     from ftcseg.studies.running import Planned, Runner
 
 _NUMBER = re.compile(r"-\d+")
@@ -99,16 +97,23 @@ def study(
 
     Example: ftcseg study methods --only supervised ftc --seeds 0 1 2 --plan
     """
-    from ftcseg.studies import find_study
-    from ftcseg.studies.answering import Inquiry
+    from ftcseg.studies.asking import Choices, asked
     from ftcseg.studies.running import run_study
     from ftcseg.studies.sets import Place
     from ftcseg.train.listeners import Terminal
 
-    found = find_study(name)
-    ask = _ask(found, dataset, labels, seeds, only, settings, ftc, option)
+    choices = Choices(
+        dataset=dataset or (),
+        labels=labels or (),
+        seeds=seeds or (),
+        budget=budget,
+        only=only or (),
+        settings=settings or (),
+        ftc=ftc,
+        options=option or (),
+    )
     runner = _runner(on, workers, address, cpus_per_run)
-    inquiry = _with_budget(Inquiry(name, found, ask, Place(out, root)), budget)
+    inquiry = asked(name, choices, Place(out, root), typer.echo)
     if plan:
         _print_plan(inquiry)
         return
@@ -131,92 +136,7 @@ def studies() -> None:
     console().print(table)
 
 
-# ---------------------------------------------------------------- what is asked
-
-
-def _ask(
-    found: Study,
-    dataset: list[str] | None,
-    labels: list[str] | None,
-    seeds: list[str] | None,
-    only: list[str] | None,
-    settings: list[str] | None,
-    ftc: str | None,
-    option: list[str] | None,
-) -> Ask:
-    from dataclasses import replace
-
-    from ftcseg.data.split import parse_amount
-    from ftcseg.studies.plan import EMBEDDED
-
-    ask = found.defaults
-    if dataset:
-        own = ask.settings if dataset == [EMBEDDED] else ()  # the defaults' settings are for the simulated set
-        ask = replace(ask, datasets=_each(dataset), settings=own)
-    if labels:
-        ask = replace(ask, labels=_each(str(parse_amount(text)) for text in labels))
-    if seeds:
-        ask = replace(ask, seeds=tuple(dict.fromkeys(map(_seed, seeds))))
-    ask = replace(ask, settings=(*ask.settings, *(settings or ())), ftc=ftc or ask.ftc)
-    ask = replace(ask, options={**found.options, **_options(found, option or [])})
-    return replace(ask, only=_rows(found, ask, _each(only or ())))
-
-
-def _each(values: Iterable[str]) -> tuple[str, ...]:
-    """Every value once: said twice, it would count twice in a mean."""
-    return tuple(dict.fromkeys(values))
-
-
-def _seed(text: str) -> int:
-    from ftcseg.errors import UsageError
-
-    if not text.isascii() or not text.isdigit() or not int(text) < _SEED_BOUND:
-        raise UsageError(
-            f"{text!r} is no seed. Write whole numbers from 0 to {_SEED_BOUND - 1}, such as --seeds 0 1 2."
-        )
-    return int(text)
-
-
-def _rows(found: Study, ask: Ask, only: tuple[str, ...]) -> tuple[str, ...]:
-    """The asked rows; one that the study has not is an error that lists those it has."""
-    from dataclasses import replace
-
-    from ftcseg.errors import UsageError
-
-    # Some rows are there only where they are asked for by name.
-    cells = [*found.plan(replace(ask, only=())), *(found.plan(replace(ask, only=only)) if only else ())]
-    rows = _each(cell.row for cell in cells)
-    unknown = [row for row in only if row not in rows]
-    if unknown and rows:
-        raise UsageError(f"This study has no row {unknown[0]!r}. Its rows: {', '.join(repr(row) for row in rows)}.")
-    return only
-
-
-def _options(found: Study, told: list[str]) -> dict[str, str]:
-    from ftcseg.errors import UsageError, unknown_name
-
-    chosen = {}
-    for text in told:
-        key, sign, value = text.partition("=")
-        if not sign:
-            raise UsageError(f"--option {text} has no value. Write --option KEY=VALUE.")
-        if key not in found.options:
-            raise unknown_name("option of this study", key, found.options)
-        chosen[key] = value
-    return chosen
-
-
-def _with_budget(inquiry: Inquiry, text: str | None) -> Inquiry:
-    from dataclasses import replace
-
-    from ftcseg.studies.budget import parse_budget, settle
-
-    if text is None:
-        return inquiry
-    settled = settle(parse_budget(text), inquiry)
-    if settled.why:
-        typer.echo(settled.why)
-    return replace(inquiry, ask=settled.ask)
+# ---------------------------------------------------------------- where it runs
 
 
 def _runner(on: str, workers: int | None, address: str | None, cpus_per_run: int | None) -> Runner:

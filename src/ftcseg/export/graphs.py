@@ -1,4 +1,4 @@
-"""A network as an ONNX graph, and that as an OpenVINO model. The libraries are extras, imported when they are needed."""
+"""A network as an ONNX graph, and that as an OpenVINO model. The libraries are extras, imported when needed."""
 
 from __future__ import annotations
 

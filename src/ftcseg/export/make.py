@@ -37,7 +37,7 @@ from ftcseg.parallel import Progress, silent
 CALIBRATION_IMAGES = 64
 """Ranges hardly move after some dozens of images; more are taken evenly from what there is."""
 MOST_DIFFERENCE = 1e-3
-"""Of logits, where the largest is 1 or below; in proportion above. Float32 on other orders of summing stays below 1e-4."""
+"""Of logits, as a share of the largest where that is above 1. Summing float32 in another order stays below 1e-4."""
 LEAST_AGREEMENT = 0.999  # of pixels; near a tie the last digit decides
 LEAST_INT8_AGREEMENT = 0.9
 CHECKED = ((97, 161), (150, 100))
@@ -207,8 +207,8 @@ def _judge(checks: Sequence[Check], agreement: float, difference: float) -> None
         if not (check.max_difference <= difference and check.agreement >= agreement):
             raise ExportError(
                 f"The exported model does not answer as the network does: on {check.what} of {check.shape} its scores "
-                f"differ by up to {check.max_difference:.2g} and {check.agreement:.2%} of the pixels agree. Nothing was "
-                "written. Try another --format, or a fixed --size instead of --dynamic; and tell us."
+                f"differ by up to {check.max_difference:.2g} and {check.agreement:.2%} of the pixels agree. Nothing "
+                "was written. Try another --format, or a fixed --size instead of --dynamic; and tell us."
             )
 
 

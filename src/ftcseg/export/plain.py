@@ -84,7 +84,7 @@ class GridEmbed(nn.Module):
             self.register_buffer("table", grid_positions(positions, *grid)[:, 1:].clone())
         else:
             side = math.isqrt(positions.shape[1] - 1)
-            self.register_buffer("table", positions[0, 1:].unflatten(0, (side, side)).permute(2, 1, 0).contiguous())
+            self.register_buffer("table", positions[0, 1:].reshape(side, side, -1).permute(2, 1, 0).contiguous())
 
     def forward(self, images: Tensor) -> Tensor:
         """Tokens (B, 1 + h * w, dim)."""

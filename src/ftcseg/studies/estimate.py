@@ -32,7 +32,7 @@ from ftcseg.studies.sets import Sets, settled, size_of_copy
 from ftcseg.train.guard import Guard, NotFinite
 from ftcseg.train.loop import learn
 from ftcseg.train.optim import Optim
-from ftcseg.training import CONFIG, RUN, Drawn, Ready, _facts, _prepare
+from ftcseg.training import CONFIG, RUN, Drawn, Ready, facts_for, prepare
 from ftcseg.types import Clock
 from ftcseg.views.loader import BatchMaker
 
@@ -144,7 +144,7 @@ class Estimates:
         judged = len(masked.intersection(parts[1].get(config.data.part or "val", [])))
         audits = config.evaluation.audit and config.method != "supervised"
         audited = min(config.evaluation.audit_images, len(masked.intersection(parts[0].unlabeled))) if audits else 0
-        return Look(config, _facts(found, parts).frame, judged, audited)
+        return Look(config, facts_for(found, parts).frame, judged, audited)
 
     def timed(self, cell: Cell, look: Look) -> tuple[Timed, str]:
         """What its steps take on this machine, and from what that is known."""
@@ -216,7 +216,7 @@ def measure(cell: Cell, found: Examination) -> Timed:
     """Build the cell's method on its own data and time some of its steps and evaluations; nothing is written."""
     config, parts = _resolved(cell, found)
     began = time.perf_counter()
-    ready = _prepare(replace(config, processes=1, nodes=1), found, parts)
+    ready = prepare(replace(config, processes=1, nodes=1), found, parts)
     start = time.perf_counter() - began
     optim = Optim(ready.method, config.optim, ready.machine)
     steps = _Steps(ready, optim)
@@ -305,7 +305,7 @@ def _resolved(cell: Cell, found: Examination) -> tuple[RunConfig, Drawn]:
     asked = [f"seed={cell.seed}", f"steps={cell.steps}", f"data.labels={cell.labels}", *cell.settings]
     draft = draft_for(cell.method, "gpu" if torch.cuda.is_available() else "cpu", asked)
     parts = drawn(found, cell.labels, seed=cell.seed)
-    return resolve(draft, _facts(found, parts)), parts
+    return resolve(draft, facts_for(found, parts)), parts
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def _finding(cell: Cell, told: Mapping[str, Any]) -> str:
     leads = sum(one["miou"][last] is not None and one["miou"][last] >= _best(one) for one in shown)
     return (
         f"With {where(cell.dataset, cell.labels)}, seed {cell.seed}: on the {len(shown)} images that the rule chose "
-        f"out of {told['images']}, the mean mIoU per image is {said}; {last} is highest or level on {leads}. Few images "
-        "show how methods err, not which is better."
+        f"out of {told['images']}, the mean mIoU per image is {said}; {last} is highest or level on {leads}. Few "
+        "images show how methods err, not which is better."
     )
 
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from ftcseg.errors import UsageError
 from ftcseg.types import Clock
 
-
 ROUND_STEPS = 300
 """Steps below which a student that begins anew ends no better than nothing: on the simulated set, one of 33 steps calls
 everything background."""
