@@ -292,6 +292,7 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
 
 
 def facts_for(examination: Examination, parts: Drawn) -> Facts:
+    """What of a set its settings depend on."""
     shapes = Counter(
         upright_shape(f.image.header)
         for f, pixels in zip(examination.facts, examination.pixels, strict=True)

@@ -34,7 +34,7 @@ class Choices:
 
 
 def study(
-    name: str, *, out: str | Path = "studies", root: str | Path | None = None, **choices: str | Iterable[object] | None
+    name: str, *, out: str | Path = "studies", root: str | Path | None = None, **choices: object
 ) -> Answer:
     """Run the grid of runs that answers a question, or what is missing of it; the answer is also written to OUT/NAME.
 
@@ -76,10 +76,11 @@ def _ask(found: Study, choices: Choices) -> Ask:
     return replace(ask, only=_rows(found, ask, _each(choices.only)))
 
 
-def _several(value: str | Iterable[object] | None) -> list[str]:
+def _several(value: object) -> list[str]:
+    """One value or many, as the command line would have them."""
     if value is None:
         return []
-    return [value] if isinstance(value, str) else [str(one) for one in value]
+    return [str(one) for one in value] if isinstance(value, (list, tuple, range, set)) else [str(value)]
 
 
 def _each(values: Iterable[str]) -> tuple[str, ...]:
