@@ -44,7 +44,12 @@ def test_the_best_and_the_second_are_found_and_ties_share_a_place() -> None:
 
 
 def test_nothing_leads_alone_nor_in_the_papers_columns() -> None:
-    for found in (_table([None, 0.5, None]), _table([0.1, 0.2], paper=True), _table([0.1, 0.2], best=None)):
+    for found in (
+        _table([None, 0.5, None]),
+        _table([0.0, 0.0]),
+        _table([0.1, 0.2], paper=True),
+        _table([0.1, 0.2], best=None),
+    ):
         assert not found.best | found.second
     assert _table([0.1], paper=True).paper == {1}
     assert _table([None, 0.5]).rows == (("0", "n/a"), ("1", "50.0"))

@@ -94,12 +94,12 @@ def _written(column: Column, row: str) -> str:
 
 
 def _leaders(rows: Sequence[str], column: Column) -> list[tuple[int, int]]:
-    """(0 for the best or 1 for the second, row); ties share a place, and a lone row leads nobody."""
+    """(0 for the best or 1 for the second, row); ties share a place; a lone row leads nobody, nor do rows that are all alike."""
     if column.best is None or column.paper:
         return []
     means = {i: v.mean for i, row in enumerate(rows) if isinstance(v := column.values.get(row), Summary)}
     ranked = sorted(set(means.values()), reverse=column.best == "high")
-    if len(means) < 2:
+    if len(means) < 2 or len(ranked) < 2:
         return []
     return [(place, i) for i, value in means.items() if (place := ranked.index(value)) < 2]
 
