@@ -112,3 +112,13 @@ def test_evidence_finds_the_runs_of_a_row_in_the_order_of_their_seeds() -> None:
     evidence = Evidence(results)
     assert [r.cell.seed for r in evidence.of("a", labels="5%")] == [0, 1]
     assert evidence.rows() == ["a", "b"]
+
+
+def test_objects_that_are_taught_under_a_wrong_name() -> None:
+    def kept(name: str, pixels: int, kept: int, correct: int) -> dict[str, Any]:
+        return {"name": name, "counts": {"pixels": pixels, "kept": kept, "correct_kept": correct}}
+
+    side = {"classes": [kept("water", 1000, 900, 0), kept("rock", 60, 50, 45), kept("rope", 40, 10, 0)]}
+    assert _result(audit={"by_truth": side}).taught_wrong() == 0.15  # 5 and 10 of 100; water is background
+    assert _result().taught_wrong() is None
+    assert _result(audit={"by_truth": {"classes": []}}).taught_wrong() is None

@@ -33,9 +33,7 @@ class Choices:
     options: Sequence[str] = ()
 
 
-def study(
-    name: str, *, out: str | Path = "studies", root: str | Path | None = None, **choices: object
-) -> Answer:
+def study(name: str, *, out: str | Path = "studies", root: str | Path | None = None, **choices: object) -> Answer:
     """Run the grid of runs that answers a question, or what is missing of it; the answer is also written to OUT/NAME.
 
     The choices are those of `ftcseg study`: dataset, labels, seeds, budget, only, settings, ftc, options; each may be

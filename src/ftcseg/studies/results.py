@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ftcseg.data.split_files import read_split
 from ftcseg.errors import unknown_name
 from ftcseg.evaluate.metrics import mean as mean_of
+from ftcseg.evaluate.metrics import share
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.files import read_json
 from ftcseg.studies.plan import Cell
@@ -95,6 +96,17 @@ class Result:
     def kept_miou(self) -> float | None:
         """Mean IoU of the pseudo-labels that were kept; None without an audit."""
         return None if self.audit is None else _number(self.audit["kept_miou"])
+
+    def taught_wrong(self) -> float | None:
+        """Of the object pixels in unlabelled images, the share that is kept under a wrong name; None without an audit.
+
+        What is dropped teaches nothing; this teaches that an object is something else, mostly background.
+        """
+        if self.audit is None:
+            return None
+        hidden = self.members.get(BACKGROUND, ())
+        objects = [c["counts"] for c in self.audit["by_truth"]["classes"] if c["name"] not in hidden]
+        return share(sum(c["kept"] - c["correct_kept"] for c in objects), sum(c["pixels"] for c in objects))
 
     def counts(self, checkpoint: str = "last") -> PerImage | None:
         """What every judged image holds of each class, read when asked for; None where the run kept no counts."""

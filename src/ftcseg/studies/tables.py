@@ -94,7 +94,7 @@ def _written(column: Column, row: str) -> str:
 
 
 def _leaders(rows: Sequence[str], column: Column) -> list[tuple[int, int]]:
-    """(0 for the best or 1 for the second, row); ties share a place; a lone row leads nobody, nor do rows that are all alike."""
+    """(0 for the best or 1 for the second, row). Ties share a place; nobody leads alone, nor where all are alike."""
     if column.best is None or column.paper:
         return []
     means = {i: v.mean for i, row in enumerate(rows) if isinstance(v := column.values.get(row), Summary)}
