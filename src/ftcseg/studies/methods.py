@@ -25,8 +25,8 @@ from ftcseg.studies.tables import Answer, Column, Table, table_of
 BASELINE = "supervised"
 DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
 WRONG = (
-    "Objects taught wrong: of the object pixels in the unlabelled images, the share that the method's own labels, after "
-    "its threshold, would teach under a wrong name."
+    "Objects taught wrong: of the object pixels in the unlabelled images, the share that the method's own labels would "
+    "teach under a wrong name, after its threshold."
 )
 SENTENCES = 3
 """What a finding may take; the rest of many settings is told in the remarks."""
@@ -44,10 +44,11 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
     each = [_finding(evidence, gains[place], *place) for place in places(ask)]
     below = [_below(gains[place], *place) for place in places(ask)]
     told = each if len(each) <= SENTENCES else [_together(list(gains.values()))]
+    told_wrong = (WRONG,) if any(result.audit for result in evidence.results) else ()
     return Answer(
         tuple(told),
         tuple(_table(evidence, gains[place], *place) for place in places(ask)),
-        (WRONG, *(each if len(each) > SENTENCES else ()), *filter(None, below), *uneven(plan(ask), evidence)),
+        (*(each if len(each) > SENTENCES else ()), *filter(None, below), *uneven(plan(ask), evidence), *told_wrong),
     )
 
 
