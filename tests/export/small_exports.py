@@ -13,21 +13,26 @@ from ftcseg.nets.build import build_model
 from ftcseg.nets.encoders.base import Encoder, Options
 from ftcseg.nets.encoders.dinov2 import DinoV2
 from ftcseg.nets.encoders.dinov2 import Shape as ViTShape
+from ftcseg.nets.encoders.efficientnet_lite import EfficientNetLite
 from ftcseg.nets.encoders.mit import MiT
 from ftcseg.nets.encoders.mit import Shape as MiTShape
+from ftcseg.nets.encoders.resnet import Basic, ResNet
 from ftcseg.nets.folder import ModelSpec
+from ftcseg.nets.heads.base import MakeHead
+from ftcseg.nets.heads.deeplab import DeepLabHead
 from ftcseg.nets.heads.dpt import DPTHead
+from ftcseg.nets.heads.fusion import FusionHead
 from ftcseg.nets.heads.mlp import MLPHead
 from ftcseg.nets.opr import OPRParams, OPRStack
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.types import ClassInfo, ClassTable
 
 CLASSES = 4
-TABLE = ClassTable(tuple(ClassInfo(i, f"class{i}", background=i == 0) for i in range(CLASSES)))
+TABLE = ClassTable(tuple(ClassInfo(i, f"class-{i}", background=i == 0) for i in range(CLASSES)))
 OPR = OPRParams(layers=2, count=6)
 
 
-def _parted(encoder: Encoder, head: type[DPTHead | MLPHead]) -> Segmenter:
+def _parted(encoder: Encoder, head: MakeHead) -> Segmenter:
     stack = OPRStack(encoder.channels, CLASSES, OPR)
     return Segmenter(encoder, head(encoder.channels, CLASSES, features=8), stack, CLASSES)
 
@@ -40,8 +45,8 @@ NETS: Mapping[str, Callable[[], Segmenter]] = {
     "tiny-fusion": lambda: _named("tiny", "fusion"),
     "tiny-deeplab": lambda: _named("tiny", "deeplab"),
     "tiny-vlg": lambda: _named("tiny", "vlg"),
-    "efficientnet-fusion": lambda: _named("efficientnet-lite0", "fusion"),
-    "resnet-deeplab": lambda: _named("resnet-18", "deeplab"),
+    "efficientnet-fusion": lambda: _parted(EfficientNetLite(0.25, 0.25), FusionHead),
+    "resnet-deeplab": lambda: _parted(ResNet((1, 1, 1, 1), Basic, Options(dilate_last=True)), DeepLabHead),
     "mit-mlp": lambda: _parted(MiT(MiTShape((8, 16, 20, 32), (1, 1, 1, 1)), Options()), MLPHead),
     "dinov2-dpt": lambda: _parted(DinoV2(ViTShape(24, 4, 2, (0, 1, 2, 3)), Options()), DPTHead),
 }

@@ -35,8 +35,8 @@ class Result:
     """Class names by group: background, head, middle, tail."""
     run: Path = Path()
     """The run's folder; where it lies is not part of the result."""
-    student: float | None = None
-    """Mean IoU at the end of the network that was trained, where the first predictor is its teacher."""
+    trained: float | None = None
+    """Mean IoU at the end of the network that was trained itself: the student, where the first predictor is a teacher."""
 
     def miou(self, checkpoint: str = "last") -> float:
         """Mean IoU at the end or at its best."""
@@ -141,7 +141,7 @@ class Result:
             "last": self.last,
             "best": self.best,
             "audit": self.audit,
-            "student": self.student,
+            "trained": self.trained,
         }
 
 
@@ -193,7 +193,7 @@ def read_result(cell: Cell, key: str, run: Path) -> Result:
         seconds=float(read_json(run / "run.json")["seconds"]),
         members=_members(run, scores),
         run=run,
-        student=None if who == STUDENT else _number(found["last"].get(STUDENT, {}).get("miou")),
+        trained=_number(found["last"].get(STUDENT, last)["miou"]),
     )
 
 
