@@ -90,7 +90,7 @@ def _finding(evidence: Evidence, gains: dict[str, float], dataset: str, labels: 
 
 
 def _by_trained(evidence: Evidence, dataset: str, labels: str) -> str:
-    """The same by the networks that were trained: in a short run a teacher lags behind, and not every method has one."""
+    """The same by the networks that were trained: in a short run a teacher lags, and not every method has one."""
     rows = {row: evidence.of(row, dataset, labels) for row in evidence.rows()}
     means = {row: found.mean for row in rows if (found := over_seeds(rows[row], lambda r: r.trained))}
     if BASELINE not in means or len(means) < 2:

@@ -36,7 +36,7 @@ class Result:
     run: Path = Path()
     """The run's folder; where it lies is not part of the result."""
     trained: float | None = None
-    """Mean IoU at the end of the network that was trained itself: the student, where the first predictor is a teacher."""
+    """Mean IoU at the end of the network that was trained: the student, where the first predictor is a teacher."""
 
     def miou(self, checkpoint: str = "last") -> float:
         """Mean IoU at the end or at its best."""
