@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         dataset_page,
         doctor,
         evaluate,
+        export,
         get,
         load,
         open_dataset,
@@ -49,6 +50,7 @@ __all__ = [
     "dataset_page",
     "doctor",
     "evaluate",
+    "export",
     "get",
     "load",
     "open_dataset",
@@ -70,7 +72,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """This package: `ftcseg.train`, `evaluate` and `report` are the functions, although folders are called so, too."""
+    """This package: `ftcseg.train`, `evaluate`, `export` and `report` are the functions, although folders are called so, too."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Importing a folder would put it here under its name; `from ftcseg.report import ...` finds it without that.

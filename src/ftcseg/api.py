@@ -53,6 +53,7 @@ __all__ = [
     "dataset_page",
     "doctor",
     "evaluate",
+    "export",
     "get",
     "load",
     "open_dataset",

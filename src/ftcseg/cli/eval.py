@@ -19,7 +19,7 @@ _BAR = 8  # four more columns must fit beside it
 
 
 def evaluate(
-    source: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run folder, or the model folder of one.")],
+    source: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run, model or exported folder.")],
     dataset: Annotated[str, typer.Argument(help="A folder, dataset.yaml, manifest or named set.")],
     part: Annotated[str | None, typer.Option(help="val, test or train (default: val, or test without val).")] = None,
     checkpoint: Annotated[str, typer.Option(help="Of a run: last, best or all.")] = "all",

@@ -14,7 +14,7 @@ _SHOWN = 10  # problems told one by one; predictions.json has them all
 
 
 def predict(
-    source: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A model folder, or a run folder.")],
+    source: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="A run, model or exported folder.")],
     images: Annotated[list[str], typer.Argument(help="A folder, image or video files, or a «pattern*.png».")],
     out: Annotated[Path, typer.Option(help="A new folder, or one that this command began.")],
     what: Annotated[

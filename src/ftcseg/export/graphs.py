@@ -20,7 +20,7 @@ from ftcseg.nets.heads.vlg import POOL, VLGHead
 from ftcseg.nets.segmenter import Segmenter
 
 OPSET = 18
-"""The opset torch's exporter is written in; ONNX Runtime reads it since 1.14, OpenVINO since 2023.1."""
+"""Old enough for runtimes that are not of this year."""
 EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 """Library -> the extra of ours that brings it."""
 DEEPEST_STRIDE = 32
