@@ -77,7 +77,7 @@ def test_rates_of_pseudo_labels() -> None:
     assert found.rate("accuracy", mean="macro") is None
     assert found.kept_miou() == 0.4
     with pytest.raises(UsageError, match="filtered"):
-        found.rate("filterd")
+        found.rate("filter")
     with pytest.raises(UsageError, match="tail"):
         found.rate("filtered", "tails")
     assert _result().rate("accuracy") is None
