@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """This package: `ftcseg.train`, `evaluate`, `export` and `report` are functions, though folders are called so, too."""
+    """This package: `ftcseg.train`, `evaluate`, `export` and `report` are functions; folders are called so, too."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Importing a folder would put it here under its name; `from ftcseg.report import ...` finds it without that.
