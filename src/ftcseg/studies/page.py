@@ -122,7 +122,9 @@ def _figure(figure: Figure, folder: Path) -> str:
         whole = _address(png, "png")  # as it is where it is small: encoding it again takes seconds
         kind, address = "grid-of", whole if len(whole) <= GRID_LIMIT else file_url(png, GRID_SIDE, GRID_LIMIT)
     else:
-        kind, address = "chart", _address(svg, "svg+xml")
+        # Dotted hatches are thousands of paths: the lighter of the two goes into the page.
+        heavy = svg.stat().st_size > 2 * png.stat().st_size
+        kind, address = "chart", _address(png, "png") if heavy else _address(svg, "svg+xml")
     links = ", ".join(_link(f"{folder.name}/{file.name}", file.suffix[1:].upper()) for file in (svg, png))
     image = f'<img class="{kind}" src="{address}" alt="{escape(figure.title)}">'
     return f'<figure class="drawn">{image}<figcaption>As a file: {links}</figcaption></figure>'
