@@ -27,7 +27,7 @@ table.answer th, table.answer td { padding: .3rem .8rem; }
 table.answer th:first-child, table.answer td:first-child { padding-left: .2rem; }
 table.answer thead th { border-bottom: 2px solid var(--line); }
 table.answer .paper { background: #0072b21f; }
-table.answer td { white-space: nowrap; } table.answer td.long { white-space: normal; min-width: 18rem; }
+table.answer td { white-space: nowrap; } table.answer td.long { white-space: normal; min-width: 11rem; }
 .command span { display: inline-block; max-width: 100%; }
 .drawn { margin: 1rem 0 1.75rem; } .drawn img { width: 100%; display: block; }
 .drawn img.chart { max-width: 50rem; } .drawn img.grid-of { width: auto; max-width: 100%; }
