@@ -319,7 +319,7 @@ def test_help_needs_neither_arrays_nor_networks() -> None:
 
 def test_public_names_are_sorted_complete_and_there() -> None:
     assert ftcseg.__all__ == sorted(ftcseg.__all__)
-    assert {*ftcseg.__all__} - {"__version__"} == {*api.__all__}
+    assert {*ftcseg.__all__} - {"__version__", "study"} == {*api.__all__}
     assert api.__all__ == sorted(api.__all__)
     for name in ftcseg.__all__:
         assert getattr(ftcseg, name) is not None
