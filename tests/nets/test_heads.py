@@ -31,7 +31,7 @@ def maps_for(name: str, images: int = 2, rows: int = 4, cols: int = 6) -> list[T
     return [torch.randn(images, c, s * rows, s * cols, generator=rng) for c, s in zip(STAGES, scales, strict=True)]
 
 
-# Golden counts (methods.md 1.4): encoder 22,056,576 + head = 24,794,987 at 11 classes
+# Golden counts: encoder 22,056,576 + head = 24,794,987 at 11 classes
 
 
 def test_dpt_has_the_papers_parameters() -> None:

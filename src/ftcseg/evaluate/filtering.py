@@ -1,7 +1,7 @@
 """How many pixels of every class a fixed threshold drops, image by image, with the images as they are or corrupted.
 
 The same images, masks and network under conditions that differ in one thing at a time: whether the image is corrupted,
-and whether the list is long-tailed or balanced (methods.md 12, D3). Counts per image are kept, so that intervals can be
+and whether the list is long-tailed or balanced (reading D3). Counts per image are kept, so that intervals can be
 drawn over images and over sequences.
 """
 

@@ -4,7 +4,7 @@
     for said in predictor.labels_and_conf(images): said.labels, said.conf
 
 Whole images are brought to the model's shorter side, then to the nearest multiple of its encoder; the logits are
-brought back to the image's own size, and only then compared (methods.md 2.6). With a window, overlapping squares are
+brought back to the image's own size, and only then compared. With a window, overlapping squares are
 asked about one by one and their probabilities averaged.
 """
 

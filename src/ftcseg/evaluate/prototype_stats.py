@@ -1,4 +1,4 @@
-"""What OPR's prototypes answer to, over a set (methods.md 12, D7).
+"""What OPR's prototypes answer to, over a set (reading D7).
 
 The mass of a prototype is the sum of its similarity where that is above 0, cell by cell at the encoder's resolution:
 

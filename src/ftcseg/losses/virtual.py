@@ -1,4 +1,4 @@
-"""VC's losses: learning from a pixel of which two classes are in question (methods.md 8)."""
+"""VC's losses: learning from a pixel of which two classes are in question."""
 
 from __future__ import annotations
 

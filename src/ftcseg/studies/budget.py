@@ -21,7 +21,7 @@ from ftcseg.studies.plan import Ask, Cell, digest
 from ftcseg.studies.sets import Sets
 
 EPOCHS = 240
-"""Passes over the unlabelled images (methods.md 1.1)."""
+"""Passes over the unlabelled images."""
 ACDC = "acdc-driving"
 ACDC_SETTINGS = ("data.labeled_batch=1", "data.unlabeled_batch=1", "data.crop=[798, 798]")
 """The public code's for this set; the others have 4+4 images and crops of 518 (reading C6)."""

@@ -1,4 +1,4 @@
-"""Where the paper's own numbers do not fit together, each with the arithmetic that shows it (methods.md 13).
+"""Where the paper's own numbers do not fit together, each with the arithmetic that shows it.
 
 Everything is computed here from the numbers as they are printed; nothing is judged beyond what the arithmetic gives.
 """

@@ -1,4 +1,4 @@
-"""AEL's confidence bank: how well the student does on each class, and what follows for chance (methods.md 4)."""
+"""AEL's confidence bank: how well the student does on each class, and what follows for chance."""
 
 from __future__ import annotations
 

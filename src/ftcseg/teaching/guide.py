@@ -20,7 +20,7 @@ from ftcseg.teaching.teacher import make_teacher
 from ftcseg.types import ClassTable, PseudoLabels
 
 SHARPNESS = 100.0
-"""Cosines are multiplied by this before the softmax, as CLIP was trained (methods.md 7)."""
+"""Cosines are multiplied by this before the softmax, as CLIP was trained."""
 UNNAMED = r"class-\d+"
 """What a class is called whose name nobody wrote down; no text can be made of that."""
 

@@ -1,4 +1,4 @@
-"""Patch labels, and which of them to doubt (Beyond Pixels; methods.md 6).
+"""Patch labels, and which of them to doubt (Beyond Pixels).
 
 A patch is a square of cells of the encoder's first map, about 39 pixels wide. Its label says of every class whether the
 patch shows it. Pixels are counted cell by cell, and cells are then pooled: the largest count for presence, the sum for

@@ -1,4 +1,4 @@
-"""How steadily two teachers speak about a place, cell by cell (CTFS; methods.md 10).
+"""How steadily two teachers speak about a place, cell by cell (CTFS).
 
     g     the general teacher about the image, and about it mirrored and at another size
     s     the sonar teacher about the image, and about it with more grain and with things in the way

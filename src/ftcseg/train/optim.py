@@ -22,7 +22,7 @@ _NEVER_BELOW = 1.0  # a loss scale this small is no answer to an overflow any mo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimParams:
-    """How weights move. The defaults are UniMatch V2's, which FTC-Seg shares (methods.md 2.2)."""
+    """How weights move. The defaults are UniMatch V2's, which FTC-Seg shares."""
 
     kind: Kind = "adamw"
     lr: float = 5e-6

@@ -33,7 +33,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class GeometryParams:
-    """How labelled images and weak views are cut (UniMatch V2; methods.md 2.3)."""
+    """How labelled images and weak views are cut (UniMatch V2)."""
 
     crop: tuple[int, int] = (518, 518)
     """(height, width) of every view."""

@@ -13,12 +13,12 @@ from torch import Tensor
 from ftcseg.types import Labeled
 
 HALF = 0.5
-"""Share of the view that AEL pastes where the wanted class is not found (methods.md 4)."""
+"""Share of the view that AEL pastes where the wanted class is not found."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutMixParams:
-    """Where and how large boxes are (UniMatch V2; methods.md 2.3)."""
+    """Where and how large boxes are (UniMatch V2)."""
 
     chance: float = 0.5
     area: tuple[float, float] = (0.02, 0.4)
@@ -68,7 +68,7 @@ def draw_xor_boxes(height: int, width: int, rng: np.random.Generator) -> Tensor:
 
 
 COW_SIGMAS = (13, 15, 17, 19, 21, 23, 25)
-"""Blurs of a cow mask in pixels, for views of COW_CROP (Scherer et al. 2022; methods.md 10)."""
+"""Blurs of a cow mask in pixels, for views of COW_CROP (Scherer et al. 2022)."""
 COW_CROP = 513
 
 

@@ -13,7 +13,7 @@ LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as the usual grey of an RGB picture
 
 @dataclass(frozen=True, slots=True)
 class PhotometricParams:
-    """Strong augmentation (UniMatch V2; methods.md 2.3)."""
+    """Strong augmentation (UniMatch V2)."""
 
     jitter: float = 0.8
     """Chance that an image is jittered at all."""

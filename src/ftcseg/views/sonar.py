@@ -1,4 +1,4 @@
-"""What sonar does to a picture: grain, fading, ripples, shadows and things in the way (CTFS; methods.md 10).
+"""What sonar does to a picture: grain, fading, ripples, shadows and things in the way (CTFS).
 
 Each takes one image, (C, H, W) float from 0 to 1, and a generator, and returns one of the same kind; nothing moves a
 pixel. The sonar is taken to sit under the middle of the last row, as in forward-looking frames. All channels see the

@@ -1,6 +1,6 @@
 """DINOv2 ViT-S, -B and -L with patches of 14 pixels: four maps of the same stride, from four depths.
 
-Each map is what a block put out, passed through the final LayerNorm, without the class token (methods.md 2.1).
+Each map is what a block put out, passed through the final LayerNorm, without the class token.
 """
 
 from __future__ import annotations
