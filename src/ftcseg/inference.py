@@ -178,10 +178,6 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
     assert found is not None, "nobody could ask it to stop"
     neighbours = known_sequences(opened.run / COUNTS) if opened.run is not None and parts_of == "run" else {}
     rows = {place: _with_groups(found[key], opened.spec) for place, key in keys.items()}
-    checkpoints: dict[str, dict[str, object]] = {}
-    for (name, net), row in rows.items():
-        if name != MODEL:
-            checkpoints.setdefault(name, {})[net] = row
     return {
         "dataset": data.description.name,
         "part": chosen_part,
@@ -191,8 +187,17 @@ def evaluate_run(  # noqa: PLR0913  each choice has a name
         "settings": {"window": window, "flips": flips, "scales": list(scales), "short_side": opened.spec.short_side},
         **rows[MODEL, MODEL],
         "intervals": _intervals(found[keys[MODEL, MODEL]], opened.spec, neighbours),
-        "checkpoints": checkpoints,
+        "checkpoints": _by_checkpoint(rows),
     }
+
+
+def _by_checkpoint(rows: Mapping[tuple[str, str], dict[str, object]]) -> dict[str, dict[str, object]]:
+    """The rows of checkpoints, by checkpoint and network; the model's own is not among them."""
+    found: dict[str, dict[str, object]] = {}
+    for (name, net), row in rows.items():
+        if name != MODEL:
+            found.setdefault(name, {})[net] = row
+    return found
 
 
 def predict(  # noqa: PLR0913  each choice has a name
