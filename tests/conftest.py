@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all cache folders: for a numbered one of its own, pytest would look at thousands each time."""
+    return tmp_path_factory.mktemp("caches")
+
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder that no other test has seen."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = caches / str(next(_NUMBERS))
+    folder.mkdir()
     monkeypatch.setenv("FTCSEG_CACHE", str(folder))
     return folder
 

@@ -126,6 +126,9 @@ def _choices(name: str) -> Iterable[tuple[int, str]]:
 VARIANTS = [Variant(name, layers, rule) for name in METHODS for layers, rule in _choices(name)]
 SEMI = [variant for variant in VARIANTS if variant.name != "supervised"]
 
+KINDS = [variant for variant in VARIANTS if variant.name in FIRST or variant.layers]
+"""The first methods in every combination, the others with OPR and a rule: for what their plain form does alike."""
+
 WHOLE = [Variant(name, layers=1, rule="fixed" if name == "supervised" else "atc") for name in METHODS]
 """Each method once, with everything it can have."""
 
@@ -218,12 +221,12 @@ def say(net: nn.Module, logits: Sequence[float]) -> None:
         bias.copy_(torch.tensor(logits))
 
 
-def nudge(method: nn.Module) -> None:
+def nudge(method: nn.Module, by: float = 0.1) -> None:
     """Move everything that learns, so that whoever follows has somewhere to go."""
     with torch.no_grad():
         for parameter in method.parameters():
             if parameter.requires_grad:
-                parameter.add_(0.1)
+                parameter.add_(by)
 
 
 def train(method: Method, steps: range, *, lr: float = 0.01, total: int = TOTAL, **shape: int) -> list[float]:

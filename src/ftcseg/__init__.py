@@ -38,6 +38,10 @@ if TYPE_CHECKING:
         split,
         train,
     )
+    from ftcseg.bench.compare import bench_compare
+    from ftcseg.bench.infer import bench_infer
+    from ftcseg.bench.scaling import bench_scaling
+    from ftcseg.bench.step import bench_step
     from ftcseg.studies.asking import study
 
 __all__ = [
@@ -45,6 +49,10 @@ __all__ = [
     "Split",
     "__version__",
     "audit",
+    "bench_compare",
+    "bench_infer",
+    "bench_scaling",
+    "bench_step",
     "build_model",
     "corrupt",
     "dataset_page",
@@ -64,10 +72,19 @@ __all__ = [
     "train",
 ]
 
+_HOMES = {
+    "bench_compare": "ftcseg.bench.compare",
+    "bench_infer": "ftcseg.bench.infer",
+    "bench_scaling": "ftcseg.bench.scaling",
+    "bench_step": "ftcseg.bench.step",
+    "study": "ftcseg.studies.asking",
+}
+"""Where those are that stand above the api; all others are in ftcseg.api."""
+
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("ftcseg.studies.asking" if name == "study" else "ftcseg.api"), name)
+        return getattr(import_module(_HOMES.get(name, "ftcseg.api")), name)
     raise AttributeError(f"module 'ftcseg' has no attribute {name!r}")
 
 

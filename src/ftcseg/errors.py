@@ -8,6 +8,10 @@ FtcsegError
 │   ├── MaskError       one mask cannot be used
 │   └── UnsafePathError a path that leaves its root
 ├── FetchError      a download that did not arrive whole
+├── NotWritten      a disk that takes no more: full, over its quota, read-only, broken (exit code 4)
+├── OutOfMemory     what was asked for needs more memory than there is (exit code 6)
+├── ProcessLost     another process of the same run is gone (distributed.py; exit code 5)
+├── WorkerLost      processes that load images keep dying (views/workers.py; exit code 5)
 ├── TrainingError   numbers that are none, again and again (train/guard.py; exit code 3)
 └── CheckpointError a checkpoint that cannot be written or read (train/checkpoint.py; exit code 4)
 """
@@ -71,6 +75,30 @@ class UnsafePathError(DataError):
 
 class FetchError(FtcsegError):
     """A download failed or does not match its checksum."""
+
+
+class NotWritten(FtcsegError):
+    """A file could not be written because of the disk it is on; what was there before is untouched."""
+
+    exit_code = 4
+
+
+class OutOfMemory(FtcsegError):
+    """There is not enough memory; says what was tried, with which numbers, and what to change."""
+
+    exit_code = 6
+
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "alloc_failed")
+"""How torch says it where it has no kind of error for it: on CPUs, and in CUDA's libraries."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, numpy or torch means that memory ran out."""
+    if isinstance(error, FtcsegError):
+        return False
+    told = isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
+    return told or isinstance(error, MemoryError)
 
 
 def _rebuild(cls: type[DataError], what: str, remedy: str, kind: str) -> DataError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ftcseg.config.build import build_thresholds
-from ftcseg.config.load import Draft
+from ftcseg.config.load import draft_of_run
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset, open_dataset
 from ftcseg.data.images import read_image
@@ -37,13 +37,14 @@ from ftcseg.evaluate.run import chosen, evaluate
 from ftcseg.export.make import Choices, Exported, export
 from ftcseg.export.runtime import RuntimeNet, is_export, load_export
 from ftcseg.export.sheet import SHEET
-from ftcseg.files import read_json, read_yaml
+from ftcseg.files import read_json
 from ftcseg.nets.folder import CONFIG, WEIGHTS, ModelSpec, build_net, fill, fingerprint, load_model
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.parallel import Progress, silent
 from ftcseg.report.pictures import class_colors, overlay, visible
 from ftcseg.train import checkpoint as checkpoints
 from ftcseg.train.keeper import FOLDER
+from ftcseg.train.memory import out_of_memory_told, smaller_windows_told
 from ftcseg.types import PARTS, ClassTable, Labels, Part, Pixels
 
 Checkpoint: TypeAlias = Literal["last", "best", "all"]
@@ -130,6 +131,7 @@ def as_pixels(array: NDArray[Any]) -> Pixels:
     return array if array.ndim == 3 else array[:, :, None]
 
 
+@smaller_windows_told
 def evaluate_run(  # noqa: PLR0913  each choice has a name
     source: str | Path,
     dataset: str | Path,
@@ -200,6 +202,7 @@ def _by_checkpoint(rows: Mapping[tuple[str, str], dict[str, object]]) -> dict[st
     return found
 
 
+@smaller_windows_told
 def predict(  # noqa: PLR0913  each choice has a name
     source: str | Path,
     inputs: str | Path | Sequence[str | Path],
@@ -293,6 +296,7 @@ def _paths(images: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
     return stills
 
 
+@out_of_memory_told("while the teacher was asked", "Try --batch 1: fewer images wait in memory.")
 def audit_run(  # noqa: PLR0913  each choice has a name
     run: str | Path,
     *,
@@ -318,7 +322,7 @@ def audit_run(  # noqa: PLR0913  each choice has a name
     same_classes(opened.spec.classes, images.classes)
     file = _checkpoint_file(opened.run, checkpoint)
     teacher = build_net(opened.spec, hub=hub)
-    parts = _parts(opened.run)
+    parts = places_in(opened.run)
     fill(teacher, file, f"{parts['labeler']}.")
     # What it starts from does not matter: everything it has seen comes out of the checkpoint.
     thresholds = build_thresholds(_config(opened.run), torch.ones(len(opened.spec.classes)))
@@ -385,17 +389,22 @@ def _checkpoint_nets(opened: Source, checkpoint: str, *, hub: bool) -> dict[tupl
     nets: dict[tuple[str, str], nn.Module] = {}
     for name in there if checkpoint == "all" else [checkpoint]:
         file = _checkpoint_file(opened.run, name)
-        for net, place in _parts(opened.run)["predictors"].items():
+        for net, place in places_in(opened.run)["predictors"].items():
             nets[name, net] = build_net(opened.spec, hub=hub)
             fill(nets[name, net], file, f"{place}.")
     return nets
 
 
-def _parts(run: Path) -> dict[str, Any]:
+def places_in(run: Path) -> dict[str, Any]:
     """Where the run's checkpoints keep their networks and thresholds; the first predictor is the one a user gets."""
     note = read_json(run / NOTE) if (run / NOTE).is_file() else {}
-    parts: dict[str, Any] = note.get("parts", PAIR)
-    return parts
+    parts = note.get("parts", PAIR) if isinstance(note, dict) else None
+    nets = parts.get("predictors") if isinstance(parts, dict) else None
+    if isinstance(parts, dict) and isinstance(nets, dict) and nets:
+        places = [*nets.values(), parts.get("labeler"), parts.get("thresholds")]
+        if all(isinstance(place, str) for place in places):
+            return parts
+    raise LayoutError(f"{run / NOTE} does not say where the run keeps its networks.", remedy="Copy the run again.")
 
 
 def _checkpoint_file(run: Path, name: str) -> Path:
@@ -440,13 +449,7 @@ def _intervals(found: Scores, spec: ModelSpec, neighbours: Mapping[str, str]) ->
 
 def _config(run: Path) -> RunConfig:
     """The settings of a run."""
-    settings = read_yaml(run / SETTINGS)
-    values = settings.get("config") if isinstance(settings, Mapping) else None
-    if not isinstance(values, Mapping):
-        raise LayoutError(f"{run / SETTINGS} holds no settings under «config».", remedy="Is it the file of a run?")
-    draft = Draft()
-    draft.add(values, "the run's own")
-    return draft.build()
+    return draft_of_run(run / SETTINGS).build()
 
 
 def _unlabeled(run: Path, dataset: str | Path | None, root: str | Path | None) -> Dataset:

@@ -16,10 +16,9 @@ from ftcseg.views.geometry import GeometryParams
 from ftcseg.views.loader import BatchMaker, ViewParams
 from tiny_methods import (
     HEIGHT,
+    KINDS,
     LATE,
     PIXELS,
-    SEMI,
-    VARIANTS,
     WHOLE,
     WIDTH,
     Variant,
@@ -29,8 +28,8 @@ from tiny_methods import (
     with_valid,
 )
 
-EVERY = pytest.mark.parametrize("variant", VARIANTS, ids=str)
-EVERY_SEMI = pytest.mark.parametrize("variant", SEMI, ids=str)
+EVERY = pytest.mark.parametrize("variant", KINDS, ids=str)
+EVERY_SEMI = pytest.mark.parametrize("variant", [v for v in KINDS if v.name != "supervised"], ids=str)
 EACH = pytest.mark.parametrize("variant", WHOLE, ids=str)
 
 SELF_LABELED = {"crest", "crest-plus"}
@@ -125,11 +124,11 @@ def test_any_number_of_classes(variant: Variant, classes: int) -> None:
     assert method.facts()["tau"].shape == (classes,)
 
 
-@pytest.mark.parametrize("channels", [1, 5])
 @EACH
-def test_grey_and_many_channels(variant: Variant, channels: int) -> None:
-    method = variant.but(channels=channels).build()
-    assert all(torch.tensor(train(method, range(2), channels=channels)).isfinite())
+def test_many_channels(variant: Variant) -> None:
+    """Grey ones are below."""
+    method = variant.but(channels=5).build()
+    assert all(torch.tensor(train(method, range(2), channels=5)).isfinite())
 
 
 # From the loader
@@ -160,11 +159,10 @@ def maker(name: str, labeled: int, unlabeled: int, channels: int = 3) -> BatchMa
     return BatchMaker(known, unknown, Variant(name).build().views, params, 0)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", METHODS)
-def test_one_image_of_each_kind_is_enough_to_train_on(name: str, channels: int) -> None:
-    method = Variant(name, channels=channels).build()
-    batches = maker(name, 1, 1, channels)
+def test_one_grey_image_of_each_kind_is_enough_to_train_on(name: str) -> None:
+    method = Variant(name, channels=1).build()
+    batches = maker(name, 1, 1, channels=1)
     for step in range(2):
         batch = batches[step]
         assert batch.labeled.ids == ("0.png",) * 2  # the same image in two crops

@@ -134,6 +134,16 @@ def test_beyond_the_limit_unrelated_frames_stay_alone(monkeypatch: pytest.Monkey
     assert find_sequences(names(100), scenes(100, 1)).count == 0
 
 
+@pytest.mark.parametrize("first", range(5))
+def test_beyond_the_limit_no_window_ends_early(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    # Two frames of one scene stand three places apart, wherever the first of them falls in its block of three.
+    monkeypatch.setattr(sequences, "MAX_ALL_PAIRS", 19)
+    monkeypatch.setattr(sequences, "WINDOW", 3)
+    thumbs = scenes(20, 1)
+    thumbs[first + 3] = thumbs[first]
+    assert [group for group in members(find_sequences(names(20), thumbs)) if len(group) > 1] == [[first, first + 3]]
+
+
 def test_blocks_do_not_cut_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "_BLOCK", 7)
     assert [len(group) for group in members(find_sequences(names(20), scenes(2, 10)))] == [10, 10]

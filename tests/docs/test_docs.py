@@ -67,6 +67,15 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def is_played(block: Block) -> bool:
+    """Whether something is run or loaded wherever the documents are tested."""
+    described = block.kind == "yaml" and block.text.startswith("ftcseg: 1")
+    return not block.needs and (block.kind in ("console", "python") or described)
+
+
+PLAYED = [page for page in PAGES if any(map(is_played, blocks(page)))]
+
+
 # ---------------------------------------------------------------- the sets that the pages speak of
 
 
@@ -177,20 +186,18 @@ def play(block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         assert not shown or is_printed(shown, lines), f"{where}: {step.command!r} prints something else:\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PLAYED, ids=name_of)
 def test_the_page_shows_what_the_program_does(
     page: Path, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ftcseg.parallel.available_cores", lambda: 1)
     names: dict[str, object] = {}
-    for block in blocks(page):
-        if block.needs:
-            continue
+    for block in filter(is_played, blocks(page)):
         if block.kind == "console":
             play(block, monkeypatch, capsys)
         elif block.kind == "python":
             exec(compile(block.text, f"{name_of(page)}:{block.line}", "exec"), names)  # our own pages
-        elif block.kind == "yaml" and block.text.startswith("ftcseg: 1"):
+        else:
             (here / "page.yaml").write_text(block.text, encoding="utf-8")
             describe.load(here / "page.yaml")
 
@@ -246,7 +253,7 @@ def test_every_page_is_linked() -> None:
 
 def test_every_command_is_in_the_readme() -> None:
     table = (ROOT / "README.md").read_text(encoding="utf-8").split("## Commands")[1]
-    for name in (*COMMANDS, "datasets", "datasets get"):
+    for name in (*COMMANDS, "bench step", "bench scaling", "bench compare", "datasets", "datasets get"):
         assert re.search(rf"^\| .*`ftcseg {name}\b", table, re.MULTILINE), f"README.md does not name {name}"
 
 

@@ -1,7 +1,8 @@
 """Imports once, then runs one command line per line of input, each in a process of its own that can be killed.
 
-A line is {"argv": [...], "out": FILE, "die": [WHERE, NTH]}: with `die`, the process kills itself (SIGKILL) on the nth
-call of a function, so that every moment of a run can be hit exactly.
+A line is {"argv": [...], "out": FILE, "die": [WHERE, NTH], "limit": BYTES, "leave": true}: with `die`, the process
+kills itself (SIGKILL) on the nth call of a function, so that every moment of a run can be hit exactly; with `limit`,
+no file it writes may grow larger; with `leave`, nobody waits for its end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -57,6 +59,8 @@ def work(order: dict[str, Any]) -> int:
     sys.argv = ["ftcseg", *order["argv"]]
     if order.get("die"):
         arm(*order["die"])
+    if order.get("limit"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
     with output_to(order["out"]):
         try:
             cli.main()
@@ -71,12 +75,14 @@ def work(order: dict[str, Any]) -> int:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for line in sys.stdin:
+        told = json.loads(line)
         child = os.fork()
         if child == 0:
             code = 70  # what an exception leaves behind
             try:
-                code = work(json.loads(line))
+                code = work(told)
             finally:
                 os._exit(code)
         print(child, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        if not told.get("leave"):
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -152,22 +152,29 @@ def test_killed_at_the_worst_moments_a_run_ends_as_if_it_was_not(
     run = tmp_path / "run"
     moments = [
         ("ftcseg.training.write_text", 1),  # everything is decided, nothing is there to resume
-        ("ftcseg.training.run_loop", 1),  # there is a run, and no checkpoint
+        ("ftcseg.train.checkpoint._write_state", 1),  # there is a run, and half of its first checkpoint
         ("ftcseg.teaching.pair.follow", 2),  # the student has moved, the teacher has not
         ("ftcseg.train.checkpoint._swap", 2),  # a checkpoint is written and not yet in its place
         ("ftcseg.train.listeners._append", 5),  # a step is taken and not yet written down
+        ("ftcseg.training.evaluate", 1),  # a step is taken and not yet judged
+        ("ftcseg.nets.folder.save", 1),  # trained, and half of the model's file is there
         ("ftcseg.finish._audit", 1),  # trained and scored, and no more
         ("ftcseg.training.write_run_page", 1),
     ]
     for where, nth in moments:
         argv = ["train", "--resume", run] if (run / "config.yaml").exists() else command(frames, run)
         assert starter.run(*argv, die=(where, nth)) == -signal.SIGKILL, (where, starter.said)
+        if not (run / "config.yaml").exists():
+            assert starter.run("train", "--resume", run) == 2
+            assert "holds no run to resume" in starter.said
+            assert "start it again with the command it was started with" in starter.said
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 6, "kind": "tra')  # and the last line is torn
     assert starter.run("train", "--resume", run) == 0, starter.said
     assert_same_run(run, runs["ftc"])
     assert read_json(run / "run.json")["status"] == "done"
     assert (run / "report.html").is_file()
+    assert not [path for path in run.rglob("*") if path.suffix in (".part", ".new", ".old")]
 
 
 def test_a_program_that_is_killed_from_outside_goes_on_too(

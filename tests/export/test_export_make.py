@@ -84,6 +84,13 @@ def test_it_is_compared_at_other_numbers_and_sizes_before_it_is_there(dynamic: P
     assert (sheet["input"]["short_side"], sheet["input"]["multiple"], sheet["input"]["batch"]) == (SIDE, 1, None)
 
 
+def test_a_graph_has_the_same_bytes_again_and_tells_nothing_of_the_machine(net: Segmenter) -> None:
+    graph, again = (to_onnx(net, spec_of(net), (SIDE, SIDE))[0] for _ in range(2))
+    assert graph == again
+    assert b".py" not in graph  # the exporter notes the line of code behind every node
+    assert sys.prefix.encode() not in graph
+
+
 def test_predict_takes_a_model_and_its_export_alike(dynamic: Path, place: Path, tmp_path: Path) -> None:
     assert masks_of(dynamic, place, tmp_path / "a") == masks_of(place / "model", place, tmp_path / "b")
     again = api.predict(dynamic, place / "frames" / "images", tmp_path / "a", what=["masks"], batch=2)

@@ -279,7 +279,7 @@ def test_a_packaged_file_must_match_its_checksum(tmp_path: Path, monkeypatch: py
 
 
 def test_without_the_hub_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    constants = pytest.importorskip("huggingface_hub").constants
+    constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(FetchError, match=r"https://huggingface\.co/facebook/dinov2-small.*pass its path"):

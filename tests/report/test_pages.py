@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import re
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -91,7 +93,12 @@ def test_the_page_needs_no_network_and_runs_nothing(hostile_page: str) -> None:
 def test_the_page_forbids_what_it_does_not_need(hostile_page: str) -> None:
     policy = dict(Seen(hostile_page).attributes)["content"]
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', hostile_page)
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    sheet = hostile_page.partition("<style>")[2].partition("</style>")[0]
+    digest = b64encode(sha256(sheet.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    assert not [value for name, value in Seen(hostile_page).attributes if name == "style"]
     assert hostile_page.index("Content-Security-Policy") < hostile_page.index("<style>")
 
 

@@ -5,20 +5,22 @@ One test and not one for each study: the runs of one are half of the next one's,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ftcseg import api
 from ftcseg.files import read_json
-from ftcseg.studies import STUDIES, sets
+from ftcseg.nets.build import build_model
+from ftcseg.studies import STUDIES, audit_paper, drawing, sets
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.plan import Ask
-from ftcseg.studies.running import planned, run_study
+from ftcseg.studies.running import Ended, Work, one_by_one, planned, run_study
 from ftcseg.studies.sets import Place
 
 FRAMES = 20
@@ -80,13 +82,28 @@ def _problems(inquiry: Inquiry) -> list[str]:
     return found
 
 
-def test_every_study_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _all_at_once(work: Work) -> Iterator[Ended]:
+    """Every run, and then the news: an answer after each of them would be drawn again each time."""
+    yield from list(one_by_one(work))
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sets, coarse figures, and networks on which oneDNN takes longer to prepare than to compute."""
     monkeypatch.setattr(sets, "FRAMES", FRAMES)
     monkeypatch.setattr(api, "simulate", partial(api.simulate, **SMALL_FRAMES))
+    monkeypatch.setitem(drawing._STYLE, "savefig.dpi", 40)
+    # The paper's own network is counted in test_audit_paper.py.
+    monkeypatch.setattr(audit_paper, "build_model", lambda *_names, **more: build_model("tiny", "fusion", 3, **more))
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+
+
+@pytest.mark.usefixtures("_small")
+def test_every_study_runs_to_its_end(tmp_path: Path) -> None:
     problems = {}
     for name, study in STUDIES.items():
         inquiry = Inquiry(name, study, _ask(name), Place(tmp_path))
-        run_study(inquiry)
+        run_study(inquiry, runner=_all_at_once)
         if found := _problems(inquiry):
             problems[name] = found
     assert not problems

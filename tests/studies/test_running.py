@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,13 @@ from ftcseg.train.lock import RunLock
 from ftcseg.training import Outcome
 
 TINY = ("model.encoder=tiny", "model.weights=null", "model.features=8", "data.short_side=32", "evaluation.audit=false")
+STEPS = 12
 
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.setattr(sets, "FRAMES", 20)
+    monkeypatch.setattr(api, "simulate", partial(api.simulate, size=(96, 64), workers=1))
     return Ask(labels=("50%",), steps=3, settings=TINY, only=("supervised", "fixmatch"))
 
 
@@ -134,7 +137,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Inquiry:
     asked = Ask(
         datasets=(str(frames),),
         labels=("50%",),
-        steps=24,
+        steps=STEPS,
         settings=(*TINY, "threads=1", "save_every=3", "evaluation.every=0"),
         only=("supervised", "fixmatch"),
     )
@@ -209,7 +212,7 @@ def test_a_stop_ends_with_the_code_of_its_signal(
 
 
 def test_where_a_begun_run_stands(whole: Inquiry, tmp_path: Path) -> None:
-    assert planned(whole).runs[0].step == 24
+    assert planned(whole).runs[0].step == STEPS
     assert planned(_elsewhere(whole, tmp_path)).runs[0].step is None
 
 

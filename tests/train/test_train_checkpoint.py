@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from toy_training import Kit, Toy, after, assert_same_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_training import Kit, Toy, after, assert_same_run, tensors_in
 
 from ftcseg.train import chance, checkpoint
-from ftcseg.train.checkpoint import CheckpointError
+from ftcseg.train.checkpoint import CheckpointError, RunGone
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -26,6 +30,7 @@ class Crash(BaseException):
 
 
 def write(folder: Path, number: int) -> None:
+    folder.mkdir(exist_ok=True)
     tensors = {"weight": torch.full((5,), float(number)), "none": torch.zeros(0)}
     checkpoint.write(folder, "last", {"model": tensors, "optim": {"a": torch.tensor(number)}}, {"number": number})
 
@@ -143,6 +148,10 @@ def test_a_run_that_fell_back_ends_like_the_others(trained: Path, tmp_path: Path
     kit = Kit(folder)
     kit.go()
     assert getattr(kit.events[0], "note", "") == kit.keeper.note
+    metrics = folder / "metrics.jsonl"
+    told = [line for line in metrics.read_text().splitlines() if json.loads(line).get("kind") == "note"]
+    assert [json.loads(line) for line in told] == [{"step": 3, "kind": "note", "note": kit.keeper.note}]
+    metrics.write_text(metrics.read_text().replace(f"{told[0]}\n", ""))
     Kit(tmp_path / "straight").go()
     assert_same_run(folder, tmp_path / "straight")
 
@@ -155,9 +164,121 @@ def test_a_changed_number_in_the_state_is_found(trained: Path, tmp_path: Path) -
         checkpoint.read(folder / "checkpoints", "last")
 
 
-def test_where_nothing_is_whole_the_error_says_what_is_wrong(trained: Path, tmp_path: Path) -> None:
+def test_where_both_are_damaged_the_best_is_gone_on_from(trained: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(trained, tmp_path / "run")
     for name in ("last", "last_good"):
+        flip(folder / "checkpoints" / name / "optim.safetensors")
+    kit = Kit(folder)
+    assert kit.go().step == 8
+    assert "The run goes on from best, step 3." in kit.keeper.note
+    Kit(tmp_path / "straight").go()
+    for name in ("last", "last_good", "best"):
+        ours, theirs = tensors_in(folder, name), tensors_in(tmp_path / "straight", name)
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_damaged_best_comes_back_from_its_twin(trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")  # the only evaluation, at 3, was the best; last stands at 5
+    flip(folder / "checkpoints" / "best" / "model.safetensors")
+    kit = Kit(folder)
+    clock = kit.keeper.restore()
+    assert clock is not None
+    assert clock.step == 5
+    assert "best: model.safetensors does not match its checksum" in kit.keeper.note
+    assert "The best was copied from last_good, which holds the same." in kit.keeper.note
+    for file in ("model.safetensors", "optim.safetensors", "state.json"):
+        copied, original = (run / "checkpoints" / "best" / file for run in (folder, trained))
+        assert copied.read_bytes() == original.read_bytes()
+
+
+def test_a_damaged_best_without_a_twin_is_said_to_be_lost(trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")
+    for name in ("best", "last_good"):
+        flip(folder / "checkpoints" / name / "model.safetensors")
+    kit = Kit(folder)
+    clock = kit.go(after(0))
+    assert clock.step == 5
+    assert "The best so far is lost; the best from here on is kept." in kit.keeper.note
+    assert not (folder / "checkpoints" / "best").exists()
+    assert checkpoint.read(folder / "checkpoints", "last").state["best"]["step"] is None
+    good = checkpoint.read(folder / "checkpoints", "last_good")  # written anew: there must be something to return to
+    assert good.state["clock"]["step"] == 5
+    kit = Kit(folder)
+    assert kit.go().step == 8
+    assert not kit.keeper.note
+    assert checkpoint.read(folder / "checkpoints", "best").state["clock"]["step"] in (6, 8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_damage_at_any_place_of_any_file_is_found(trained: Path, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        last = Path(shutil.copytree(trained / "checkpoints" / "last", Path(name) / "last"))
+        path = data.draw(st.sampled_from(sorted(last.iterdir())), label="file")
+        content = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, len(content) - 1), label="place")
+        if data.draw(st.booleans(), label="cut off there"):
+            content = content[:place]
+        else:
+            content[place] ^= 1 << data.draw(st.integers(0, 7), label="bit")
+        path.write_bytes(content)
+        if path.name == "state.json" and _says_the_same(path, trained / "checkpoints" / "last" / path.name):
+            assert checkpoint.read(Path(name), "last").state["clock"]["step"] == 5
+        else:
+            with pytest.raises(CheckpointError, match=rf"\(last: {re.escape(path.name)}"):
+                checkpoint.read(Path(name), "last")
+
+
+def _says_the_same(state: Path, original: Path) -> bool:
+    """Whether a changed byte changed nothing, such as a blank that became another."""
+    with contextlib.suppress(ValueError):
+        return bool(json.loads(state.read_bytes()) == json.loads(original.read_bytes()))
+    return False
+
+
+def test_what_a_killed_process_left_is_no_damage(trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")
+    places = folder / "checkpoints"
+    (places / "step-4.new").mkdir()
+    shutil.copytree(places / "last", places / "last.new")
+    os.truncate(places / "last.new" / "model.safetensors", 10)
+    shutil.copytree(places / "last_good", places / "last_good.old")
+    (places / "best").rename(places / "best.old")
+    kit = Kit(folder)
+    clock = kit.keeper.restore()
+    assert clock is not None
+    assert (clock.step, kit.keeper.note) == (5, "")
+    assert sorted(path.name for path in places.iterdir()) == ["best", "last", "last_good"]
+
+
+def test_a_run_killed_in_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    new = tmp_path / "checkpoints" / "last_good.new"
+    new.mkdir(parents=True)
+    (new / "model.safetensors").write_bytes(b"half")
+    kit = Kit(tmp_path)
+    assert kit.go().step == 8
+    assert not kit.keeper.note
+    assert not new.exists()
+
+
+def test_a_folder_that_vanished_is_told_and_not_made_again(tmp_path: Path) -> None:
+    kit = Kit(tmp_path / "run")
+    gone = iter(range(100))
+
+    def deleting() -> bool:
+        if next(gone) == 2:
+            shutil.rmtree(tmp_path / "run")
+        return False
+
+    with pytest.raises(RunGone, match="was deleted, moved or replaced while the run was going on") as caught:
+        kit.go(deleting)
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_nothing_is_whole_the_error_says_what_is_wrong(trained: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")
+    for name in ("last", "last_good", "best"):
         flip(folder / "checkpoints" / name / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"last_good: model\.safetensors does not match its checksum"):
         Kit(folder).go()
@@ -229,6 +350,7 @@ from ftcseg.train import checkpoint
 from ftcseg.train.checkpoint import CheckpointError
 
 def save(folder, size):
+    Path(folder).mkdir(exist_ok=True)
     try:
         checkpoint.write(Path(folder), "last", {"model": {"weight": torch.zeros(size)}}, {"number": size})
     except CheckpointError as error:

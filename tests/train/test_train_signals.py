@@ -200,7 +200,7 @@ def test_without_kernel_locks_a_file_stands_in(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(lock, "fcntl", None)
     with RunLock(tmp_path):
         holder = json.loads((tmp_path / lock.CLAIM_FILE).read_text())
-        assert holder == {"pid": os.getpid(), "host": socket.gethostname()}
+        assert (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
         with pytest.raises(RunInUse), RunLock(tmp_path):
             pass
     assert not (tmp_path / lock.CLAIM_FILE).exists()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from toy_training import Kit, Toy, after, batch_at
 
-from ftcseg.train.events import Skipped, StepDone
+from ftcseg.train.events import RolledBack, Skipped, StepDone
 from ftcseg.train.guard import TrainingError
 from ftcseg.train.machine import Machine, open_machine
 from ftcseg.train.optim import OptimParams
@@ -31,6 +31,24 @@ def share_of(machine: Machine) -> object:
             start += 1
 
     return stream
+
+
+def hurt(folder: Path, machine: Machine, place: str) -> list[type]:
+    """What the guard does in this process when the second one has a nan in this tensor, once."""
+    seen: list[object] = []
+
+    def accident(method: Toy, clock: Clock, loss: Tensor) -> Tensor:
+        again = any(isinstance(event, RolledBack) for event in seen)
+        if machine.rank == 1 and clock.step == 4 and not again:
+            method.state_dict()[place].fill_(float("nan"))
+        return loss
+
+    kit = Kit(folder / place, machine=machine, method=Toy(accident=accident), stream=share_of(machine))
+    journal, kit.journal = kit.journal, lambda event: (seen.append(event), journal(event))  # type: ignore[assignment]
+    kit.go()
+    total = sum(p.detach().double().sum().item() for p in kit.method.parameters())
+    assert machine.gather(total) == [total, total]
+    return [type(event) for event in seen if isinstance(event, Skipped | RolledBack)]
 
 
 def main(folder: Path) -> None:
@@ -61,6 +79,11 @@ def main(folder: Path) -> None:
     numbers = torch.cat([p.detach().flatten() for p in [*kit.method.parameters(), *kit.method.student.buffers()]])
     total = numbers.double().sum().item()
     assert machine.gather(total) == [total, total]
+
+    # A weight, a teacher's weight or a statistic that is none in one process's memory: both skip, or both go back.
+    assert hurt(folder, machine, "student.encoder.weight") == [RolledBack]
+    assert hurt(folder, machine, "teacher.encoder.weight") == [RolledBack]
+    assert hurt(folder, machine, "share") == [Skipped]
 
     # 3  One process is asked to stop: both stop at the same step.
     stop = Stop(machine.highest)

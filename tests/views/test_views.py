@@ -14,9 +14,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from ftcseg.data.dataset import Dataset
 from ftcseg.data.describe import Description
+from ftcseg.data.images import planar
 from ftcseg.errors import DataError, ImageError
 from ftcseg.teaching.pseudo import mix_pseudo
 from ftcseg.types import IGNORE, ClassTable, MaskCoding, MaskFile, PseudoLabels, Record, SemiBatch, ViewPlan
@@ -26,11 +28,12 @@ from ftcseg.views.geometry import (
     draw_window,
     fit_channels,
     lay_image,
+    lay_into,
     lay_labels,
     shown_area,
     whole,
 )
-from ftcseg.views.loader import BatchMaker, Order, Stream, ViewParams
+from ftcseg.views.loader import BatchMaker, Order, Stream, ViewParams, loader_rate
 from ftcseg.views.mix import CutMixParams, draw_box, paste_partner
 from ftcseg.views.photometric import Look, PhotometricParams, apply_looks, draw_look
 from picture_sets import picture, save
@@ -116,6 +119,35 @@ def test_the_mirror_turns_what_is_shown_and_leaves_the_padding_at_the_right() ->
     labels = np.array([[5, 6, 7]], np.int16)
     turned = lay_labels(labels, Window(0, 0, 1, 3, (1, 3), flip=True), (2, 5))
     assert turned.tolist() == [[7, 6, 5, IGNORE, IGNORE], [IGNORE] * 5]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 70), st.integers(1, 70), st.integers(1, 40), st.sampled_from([np.uint8, np.uint16]))
+def test_a_view_is_cut_as_if_the_whole_image_had_been_converted_first(
+    seed: int, height: int, width: int, crop: int, dtype: type
+) -> None:
+    white = np.iinfo(dtype).max
+    image = rng(seed).integers(0, white, (height, width, 3), dtype=dtype, endpoint=True)
+    window = draw_window((height, width), GeometryParams((crop, crop + 5), None, (0.5, 2.0), 0.5), rng(seed))
+    box = (window.left, window.top, window.right, window.bottom)
+    planes = []
+    for channel in range(3):
+        plane = np.ascontiguousarray(image[:, :, channel], np.uint8 if dtype == np.uint8 else np.float32)
+        whole_plane = Image.fromarray(plane).resize(window.size[::-1], Image.Resampling.BILINEAR, box=box)
+        planes.append(np.asarray(whole_plane, np.float32) / np.float32(white))
+    expected = np.stack(planes)[:, :, ::-1] if window.flip else np.stack(planes)
+    rows, columns = window.size
+    for source in (image, planar(image)):  # interleaved as decoders give it, and plane by plane
+        laid = lay_image(source, window, (crop, crop + 5)).numpy()
+        assert np.array_equal(laid[:, :rows, :columns], expected)
+
+
+def test_grey_is_laid_once_and_stands_in_every_channel() -> None:
+    image = rng().integers(0, 255, (9, 7, 1), dtype=np.uint8)
+    window = draw_window((9, 7), GeometryParams((6, 6), None, (0.5, 2.0), 0.5), rng())
+    out = np.zeros((3, 6, 6), np.float32)
+    lay_into(out, image, window)
+    assert np.array_equal(out, lay_image(fit_channels(image, 3, "grey"), window, (6, 6)).numpy())
 
 
 def test_labels_at_half_size_are_those_under_the_centres() -> None:
@@ -460,7 +492,9 @@ def test_a_labeled_image_that_cannot_be_read_stops_with_its_name(
 ) -> None:
     (pictures[0].description.root / "images/frame1.png").write_bytes(b"no picture")
     stream = Stream(maker_of(pictures), workers)(0)
-    with pytest.raises(DataError, match=r"^frame1\.png cannot be decoded") as caught:
+    with pytest.raises(
+        DataError, match=r"^The labelled image images/frame1\.png cannot be used: frame1\.png cannot be decoded"
+    ) as caught:
         list(islice(stream, 3))  # three labelled images, two a batch: it comes up
     assert "Traceback" not in str(caught.value)
 
@@ -480,6 +514,27 @@ def test_no_unlabeled_images_or_no_wish_for_them(pictures: tuple[Dataset, Datase
     assert maker_of((pictures[0], none))[0].unlabeled is None
     assert maker_of(pictures, plan=ViewPlan(unlabeled=False))[0].unlabeled is None
     assert maker_of(pictures, plan=ViewPlan(unlabeled=False)).epoch_steps == 1  # three labelled images, two a step
+
+
+def test_the_first_steps_load_labeled_images_alone(pictures: tuple[Dataset, Dataset]) -> None:
+    maker, usual = maker_of(pictures), maker_of(pictures)
+    maker.labels_first = 2
+    for record in pictures[1].records:
+        (pictures[1].description.root / record.image).rename(pictures[1].description.root / f"{record.image}.away")
+    for step in range(2):
+        assert maker[step].unlabeled is None  # nobody missed them
+    for record in pictures[1].records:
+        (pictures[1].description.root / f"{record.image}.away").rename(pictures[1].description.root / record.image)
+    assert torch.equal(maker[1].labeled.images, usual[1].labeled.images)
+    assert_same(maker[2], usual[2])
+
+
+def test_a_rate_counts_labeled_and_unlabeled_images(
+    pictures: tuple[Dataset, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([10.0, 12.0])
+    monkeypatch.setattr("ftcseg.views.loader.time.perf_counter", lambda: next(times))
+    assert loader_rate(Stream(maker_of(pictures)), batches=4) == 10.0  # four times 2 + 3 images in two seconds
 
 
 def test_images_of_other_channels_are_fitted_or_passed_over(pictures: tuple[Dataset, Dataset]) -> None:

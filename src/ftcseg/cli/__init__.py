@@ -12,6 +12,7 @@ import typer
 from ftcseg import __version__
 from ftcseg.cli import (
     audit,
+    bench,
     corrupt,
     datasets,
     demo,
@@ -26,6 +27,7 @@ from ftcseg.cli import (
     train,
 )
 from ftcseg.cli import eval as evaluation
+from ftcseg.cli.show import plain
 from ftcseg.errors import FtcsegError
 
 INTERRUPTED = 130
@@ -59,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _function in COMMANDS.items():
     app.command(_name, cls=study.Spread if _name == "study" else None)(_function)
+app.add_typer(bench.app, name="bench")
 app.add_typer(datasets.app, name="datasets")
 
 
@@ -88,12 +91,12 @@ def main() -> None:
             typer.echo("\nInterrupted; what was finished is kept, the same command goes on from there.", err=True)
         raise
     except FtcsegError as error:
-        typer.echo(f"ftcseg: {error}", err=True)
+        typer.echo(plain(f"ftcseg: {error}"), err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # «| head» has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"ftcseg: {where}{error.strerror or error}.", err=True)
+        typer.echo(plain(f"ftcseg: {where}{error.strerror or error}."), err=True)
         sys.exit(FtcsegError.exit_code)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ftcseg.cli.show import bar, console, progress_bar
+from ftcseg.cli.show import bar, console, json_text, marked, progress_bar
 
 _RATES = ("accuracy", "filtered", "correct_kept")
 _HEADINGS = ("accuracy\n%", "filtered\n%", "correctly\nkept %")
@@ -52,14 +51,13 @@ def audit(
             progress=progress,
         )
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json_text(found))
         return
     print_audit(found, by)
 
 
 def print_audit(found: dict[str, Any], by: str) -> None:
     """A row per class with its threshold and a bar for what was correctly kept, then the groups, micro and macro."""
-    from rich.markup import escape
     from rich.table import Table
 
     counted = found[f"by_{by}"]
@@ -70,7 +68,7 @@ def print_audit(found: dict[str, Any], by: str) -> None:
     for row in counted["classes"]:
         level = f"{tau[row['id']]:.3f}" if row["id"] < len(tau) else ""
         iou = _percent(found["kept_iou"]["classes"][row["id"]])
-        table.add_row(escape(row["name"]), level, *_cells(row), iou)
+        table.add_row(marked(row["name"]), level, *_cells(row), iou)
     table.add_row()
     for way in ("micro", "macro"):
         for group in _GROUPS:
@@ -79,8 +77,8 @@ def print_audit(found: dict[str, Any], by: str) -> None:
                 iou = _percent(found["kept_iou"]["groups"][group])
                 table.add_row(group, way, *_cells(row), iou)
     out = console()
-    head = f"[bold]{escape(found['run'])}[/] {found['checkpoint']} teacher on {found['images']} unlabelled images"
-    out.print(f"{head} of {escape(found['dataset'])}, by {by}", soft_wrap=True)
+    head = f"[bold]{marked(found['run'])}[/] {found['checkpoint']} teacher on {found['images']} unlabelled images"
+    out.print(f"{head} of {marked(found['dataset'])}, by {by}", soft_wrap=True)
     out.print(table)
     out.print(
         f"mIoU of pseudo-labels: {_percent(found['raw_miou'])} %, of those kept: {_percent(found['kept_miou'])} %"

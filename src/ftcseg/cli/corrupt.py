@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ftcseg.cli.show import progress_bar
+from ftcseg.cli.show import plain, progress_bar
 
 
 def corrupt(
@@ -32,5 +32,5 @@ def corrupt(
             source, out, kind=kind, severity=severity, seed=seed, root=root, workers=workers, progress=progress
         )
     for problem in problems[:10]:
-        typer.echo(f"left out: {problem}", err=True)
+        typer.echo(plain(f"left out: {problem}"), err=True)
     typer.echo(f"Wrote {out}" + (f"; {len(problems)} unreadable images were left out" if problems else ""))

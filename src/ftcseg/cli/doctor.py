@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ftcseg.cli.show import bar, console, progress_bar
+from ftcseg.cli.show import bar, console, json_text, marked, progress_bar
 
 if TYPE_CHECKING:
     from ftcseg.data.doctor import Examination
@@ -45,7 +44,7 @@ def doctor(
     if report is not None:
         api.dataset_page(found, report)
     if as_json:
-        typer.echo(json.dumps(to_json(found), ensure_ascii=False, indent=2))
+        typer.echo(json_text(to_json(found)))
     else:
         print_examination(found)
         for file in (write, report):
@@ -61,7 +60,7 @@ def print_examination(found: Examination) -> None:
 
     data = to_json(found)
     out = console()
-    out.print(f"[bold]{_plain(found.description.name)}[/]  {data['layout']}, masks: {data['encoding']}", soft_wrap=True)
+    out.print(f"[bold]{marked(found.description.name)}[/]  {data['layout']}, masks: {data['encoding']}", soft_wrap=True)
     parts = ", ".join(f"{n} {part}" for part, n in data["parts"].items())
     sizes = ", ".join(f"{s['width']}x{s['height']} ({s['images']})" for s in data["sizes"][:3])
     more = f" and {len(data['sizes']) - 3} more sizes" if len(data["sizes"]) > 3 else ""
@@ -70,12 +69,6 @@ def print_examination(found: Examination) -> None:
     out.print(f"{sizes}{more}; {', '.join(data['depth'])}; {ignored}\n")
     _print_classes(found)
     _print_findings(found)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _print_classes(found: Examination) -> None:
@@ -96,7 +89,7 @@ def _print_classes(found: Examination) -> None:
     objects = max((c.pixel_share for c in found.classes if c.group != "background"), default=0) or 1
     for row in found.classes:
         share = "" if row.group == "background" else bar(row.pixel_share / objects)
-        table.add_row(str(row.id), _plain(row.name), row.group, f"{row.pixel_share:.3f}", share, str(row.images))
+        table.add_row(str(row.id), marked(row.name), row.group, f"{row.pixel_share:.3f}", share, str(row.images))
     console().print(table)
     console().print()
 
@@ -121,8 +114,8 @@ def _print_findings(found: Examination) -> None:
             continue
         seen.add(row)
         color = _COLORS[finding.severity]
-        where = f"\n[dim]in {_plain(finding.file)}[/]" if finding.file else ""
-        text = f"{_plain(finding.detail)}{where}\n→ {_plain(finding.remedy)}"
+        where = f"\n[dim]in {marked(finding.file)}[/]" if finding.file else ""
+        text = f"{marked(finding.detail)}{where}\n→ {marked(finding.remedy)}"
         table.add_row(f"[{color}]{finding.kind}[/]", str(counts[row]), text)
     console().print(table)
 

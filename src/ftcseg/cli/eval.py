@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ftcseg.cli.show import bar, console, progress_bar
+from ftcseg.cli.show import bar, console, json_text, marked, progress_bar
 
 _COLUMNS = ("checkpoint", "net", "class", "group", "pixels", "iou", "precision", "recall", "f1", "boundary_f1")
 _GROUPS = ("background", "head", "middle", "tail")
@@ -63,7 +62,7 @@ def evaluate(
 
         write_text(csv_file, as_csv(found))
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        typer.echo(json_text(found))
         return
     print_scores(found)
     if csv_file is not None:
@@ -93,15 +92,14 @@ def as_csv(found: dict[str, Any]) -> str:
 
 def print_scores(found: dict[str, Any]) -> None:
     """The class table with a bar for the model and a column for every network of a checkpoint, then the groups."""
-    from rich.markup import escape
     from rich.table import Table
 
-    others = [(f"{checkpoint}\n{net}", row) for checkpoint, net, row in _rows(found) if checkpoint != "model"]
+    others = [(f"{marked(name)}\n{marked(net)}", row) for name, net, row in _rows(found) if name != "model"]
     table = Table(box=None, pad_edge=False)
     for name in ("class", "group", "pixels", "IoU %", "", *(name for name, _ in others)):
         table.add_column(name, justify="left" if name in ("class", "group", "") else "right", no_wrap=True)
     for i, score in enumerate(found["classes"]):
-        cells = [escape(score["name"]), _group(score["group"]), _short(score["pixels"]), _percent(score["iou"])]
+        cells = [marked(score["name"]), _group(score["group"]), _short(score["pixels"]), _percent(score["iou"])]
         table.add_row(*cells, _bar(score["iou"]), *(_percent(row["classes"][i]["iou"]) for _, row in others))
     table.add_row()
     for group in _GROUPS:
@@ -112,7 +110,7 @@ def print_scores(found: dict[str, Any]) -> None:
         if found[key] is not None:
             table.add_row(name, "", "", _percent(found[key]), _bar(found[key]), *_each(others, key))
     out = console()
-    out.print(f"[bold]{escape(found['dataset'])}[/] {found['part']}, {found['images']} images", soft_wrap=True)
+    out.print(f"[bold]{marked(found['dataset'])}[/] {found['part']}, {found['images']} images", soft_wrap=True)
     out.print(table)
     for line in interval_lines(found):
         out.print(line, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ftcseg.cli.eval import parse_scales
-from ftcseg.cli.show import progress_bar
+from ftcseg.cli.show import plain, progress_bar
 
 _SHOWN = 10  # problems told one by one; predictions.json has them all
 
@@ -55,7 +55,7 @@ def predict(
             progress=progress,
         )
     for problem in done.problems[:_SHOWN]:
-        typer.echo(f"left out: {problem}", err=True)
+        typer.echo(plain(f"left out: {problem}"), err=True)
     parts = [f"{done.made} images predicted"]
     parts += [f"{done.there} were there already"] if done.there else []
     parts += [f"{len(done.problems)} left out"] if done.problems else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,29 @@ if TYPE_CHECKING:
     from ftcseg.parallel import Progress
 
 BAR = "█"
+_BEYOND_JSON = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+
+
+def plain(text: object) -> str:
+    """Lines that may quote data, for a terminal: nothing in them moves its cursor, colours it or turns its writing."""
+    from ftcseg.files import shown  # help needs none of it
+
+    return "\n".join(map(shown, str(text).split("\n")))
+
+
+def marked(text: object) -> str:
+    """Text from data within rich's markup: no sign of that either."""
+    from rich.markup import escape
+
+    from ftcseg.files import shown
+
+    return escape(shown(text))
+
+
+def json_text(value: object) -> str:
+    """JSON for programs and people: in its strings, what would steer a terminal is written as JSON's own escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def console() -> Console:

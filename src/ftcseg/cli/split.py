@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ftcseg.cli.show import console, progress_bar
+from ftcseg.cli.show import console, marked, progress_bar
 
 _SPOKEN = {"labeled": "labelled", "unlabeled": "unlabelled", "left_out": "left out"}
 
@@ -88,5 +88,5 @@ def _print(data: dict[str, dict[str, int] | list[dict[str, object]]]) -> None:
         table.add_column(name, justify="left" if name == "class" else "right")
     for row in data["classes"]:
         if isinstance(row, dict):
-            table.add_row(str(row["name"]), str(row["images"]), f"{row['pixels']:,}")
+            table.add_row(marked(row["name"]), str(row["images"]), f"{row['pixels']:,}")
     console().print(table)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from ftcseg.cli.show import plain
+
 if TYPE_CHECKING:
     from ftcseg.studies.answering import Inquiry
     from ftcseg.studies.estimate import Outlook
@@ -113,12 +115,16 @@ def study(
         options=option or (),
     )
     runner = _runner(on, workers, address, cpus_per_run)
-    inquiry = asked(name, choices, Place(out, root), typer.echo)
+    inquiry = asked(name, choices, Place(out, root), _say)
     if plan:
         _print_plan(inquiry)
         return
-    answer = run_study(inquiry, listeners=lambda: [Terminal()], say=typer.echo, runner=runner)
-    typer.echo("\n" + "\n".join(answer.finding) + f"\nOpen {(inquiry.folder / 'index.html').resolve()}")
+    answer = run_study(inquiry, listeners=lambda: [Terminal()], say=_say, runner=runner)
+    _say("\n" + "\n".join(answer.finding) + f"\nOpen {(inquiry.folder / 'index.html').resolve()}")
+
+
+def _say(text: str) -> None:
+    typer.echo(plain(text))
 
 
 def studies() -> None:
@@ -165,7 +171,7 @@ def _print_plan(inquiry: Inquiry) -> None:
 
     plans = planned(inquiry)
     for line in plan_lines(plans, outlook(plans.runs, Sets(inquiry.place))):
-        typer.echo(line)
+        _say(line)
 
 
 def plan_lines(plans: Planned, found: Outlook) -> list[str]:

@@ -6,13 +6,15 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ftcseg.config.schema import RunConfig
-from ftcseg.errors import UsageError, unknown_name
+from ftcseg.config.schema import RunConfig, refuse_no_numbers, shown
+from ftcseg.errors import LayoutError, UsageError, unknown_name
 from ftcseg.files import parse_yaml, read_yaml
 from ftcseg.methods import find_method
 
@@ -20,6 +22,10 @@ PRESETS = ("cpu", "gpu", "ftc", "ftc-paper", "ftc-released")
 """Shipped files; a method without one says in its table entry what it wants."""
 VARIANTS = {"ftc-paper": "ftc", "ftc-released": "ftc"}
 """Named readings of a method: `--method ftc-paper` is `ftc` with another preset."""
+_MEANS = {
+    "method": "It is the name of a method; «ftcseg methods» lists them.",
+    "params": "It holds settings of the method, such as params.NAME=VALUE; «ftcseg methods NAME» lists them.",
+}
 
 
 @dataclass(slots=True)
@@ -59,7 +65,11 @@ class Draft:
         # Laid over the run's own defaults: a group of which one value is set would take its class's for the others.
         whole = Draft(as_mapping(RunConfig()))
         whole.add(self.values, "")
-        whole.values["params"] = _own_settings(whole.values["method"], self.values.get("params", {}))
+        method, own = whole.values["method"], self.values.get("params", {})
+        if not isinstance(method, str) or not isinstance(own, Mapping):
+            key, value = ("params", own) if isinstance(method, str) else ("method", method)
+            raise UsageError(f"{key} cannot be {shown(value)}. {_MEANS[key]}")
+        whole.values["params"] = _own_settings(method, own)
         config: RunConfig = _checked(RunConfig, whole.values)
         return config
 
@@ -78,6 +88,17 @@ def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
             draft.add(value, "set by the user", f"{key}.")
         else:
             draft.set(key, value, "set by the user")
+    return draft
+
+
+def draft_of_run(path: Path) -> Draft:
+    """The settings that a run wrote down: its config.yaml."""
+    written = read_yaml(path)
+    values = written.get("config") if isinstance(written, Mapping) else None
+    if not isinstance(values, Mapping):
+        raise LayoutError(f"{path} holds no settings under «config».", remedy="Is it the file of a run?")
+    draft = Draft()
+    draft.add(values, "the run's own")
     return draft
 
 
@@ -136,17 +157,25 @@ def _own_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             has = f"Its own settings: {', '.join(known)}." if known else "It has no settings of its own."
             raise UsageError(f"The method {method} has no setting params.{name}. {has}")
-    return dict(settings(_checked(kind, dict(values), "params.")))
+    checked = _checked(kind, dict(values), "params.")
+    refuse_no_numbers(checked, "params.")
+    return dict(settings(checked))
 
 
-def _checked(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> Any:
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """What checks values of a kind; building it takes far longer than using it."""
+    return TypeAdapter(kind)
+
+
+def _checked(kind: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     try:
-        return TypeAdapter(kind).validate_python(values)
+        return _adapter(kind).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         names = [part for part in first["loc"] if isinstance(part, str)]  # a number is a place in a list
         where = ".".join(part for part in names if not part.startswith(("literal", "int", "str")))
-        raise UsageError(f"{prefix}{where} cannot be {first['input']!r}: {first['msg']}.") from error
+        raise UsageError(f"{prefix}{where} cannot be {shown(first['input'])}: {first['msg']}.") from error
 
 
 def _known_keys(values: Mapping[str, Any], kind: type, prefix: str) -> None:

@@ -39,7 +39,7 @@ def resolve(draft: Draft, facts: Facts) -> RunConfig:
     steps = config.steps
 
     def choose(key: str, value: object, why: str) -> None:
-        if not draft.given(key):
+        if not draft.given(key) or (key == "data.crop" and config.data.crop is None):  # null asks for the frame
             draft.set(key, value, why)
 
     choose("data.part", facts.part, "validation where there is a part of its own, else test")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import reprlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
@@ -40,6 +42,10 @@ class DataConfig:
     flip: float = 0.5
     workers: int = 0
     """Loader processes; 0 loads in the training process."""
+    cache: float = 8.0
+    """GiB that decoded images may take in the cache folder (FTCSEG_CACHE); 0 keeps none there. It changes no number."""
+    max_unreadable: float = 0.01
+    """Share of the unlabelled images that may turn out unreadable, and be replaced, before the run stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,11 @@ class ModelConfig:
     """What of the encoder learns: all, nothing, or its last N blocks."""
     checkpointing: bool = False
     """Trade time for memory: what the encoder's blocks compute is computed again in the backward pass."""
+    channels_last: bool = True
+    """Keep the channels of a pixel together in memory, which convolutions read fastest."""
+    compile: bool = False
+    """Have torch write kernels for the encoder first: minutes before the first step, for a few percent a step. Needs a
+    C++ compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +92,8 @@ LEAST: Mapping[str, int] = {
     "data.labeled_batch": 1,
     "data.unlabeled_batch": 1,
     "data.workers": 0,
+    "data.cache": 0,
+    "data.max_unreadable": 0,
     "evaluation.every": 0,
     "evaluation.batch": 1,
     "evaluation.images": 1,
@@ -92,6 +105,60 @@ LEAST: Mapping[str, int] = {
     "log_every": 0,
 }
 """The smallest value of each number that counts something."""
+
+_BELOW_ONE = 1 - 1e-12  # what remembers all forgets nothing, and learns nothing
+_SIDE, _SHARE, _WEIGHT, _KEPT = (1, 16_384), (0.0, 1.0), (0.0, 1e12), (0.0, _BELOW_ONE)
+RANGES: Mapping[str, tuple[float, float]] = {
+    "seed": (0, 2**63 - 1),
+    "steps": (1, 10**9),
+    "data.labeled_batch": (1, 65_536),
+    "data.unlabeled_batch": (1, 65_536),
+    "data.short_side": _SIDE,
+    "data.crop": (1, 200_000),  # a frame may be as long as images.MAX_SIDE
+    "data.scale": (0.01, 100.0),
+    "data.flip": _SHARE,
+    "data.workers": (0, 1024),
+    "model.features": (1, 1024),
+    "model.mode": (0, 1000),
+    "opr.layers": (0, 4),
+    "opr.count": (1, 4096),
+    "opr.temperature": (1e-6, 1e6),
+    "opr.foreground": (0, 32_767),
+    "teaching.ema": _KEPT,
+    "teaching.burn_in": (0, 10**9),
+    "teaching.ramp": (0, 10**9),
+    "teaching.unsup_weight": _WEIGHT,
+    "photometric.jitter": _SHARE,
+    "photometric.brightness": _WEIGHT,
+    "photometric.contrast": _WEIGHT,
+    "photometric.saturation": _WEIGHT,
+    "photometric.hue": (0.0, 0.5),
+    "photometric.grey": _SHARE,
+    "photometric.blur": _SHARE,
+    "photometric.sigma": (0.0, 1000.0),
+    "cutmix.chance": _SHARE,
+    "cutmix.area": _SHARE,
+    "cutmix.aspect": (0.001, 1000.0),
+    "cutmix.tries": (0, 10**6),
+    "optim.head_multiplier": _WEIGHT,
+    "optim.opr_multiplier": _WEIGHT,
+    "optim.weight_decay": _WEIGHT,
+    "optim.betas": _KEPT,
+    "optim.momentum": _KEPT,
+    "optim.power": (0.0, 1000.0),
+    "optim.warmup": (0, 10**9),
+    "optim.accumulate": (1, 10**6),
+    "evaluation.batch": (1, 65_536),
+    "evaluation.window": (1, 200_000),
+    "processes": (1, 1024),
+    "nodes": (1, 65_536),
+    "threads": (0, 4096),
+}
+"""Where each number lies, both ends included; of a pair, both numbers. Beyond, the run would break or mean nothing."""
+PAIRS = ("data.scale", "atc.clip", "freematch.clip", "photometric.sigma", "cutmix.area", "cutmix.aspect")
+"""Settings of a smallest and a largest number, in this order."""
+LARGEST, LARGEST_FRACTION = 2**63 - 1, 1e30
+"""The largest whole number, and the largest other one, that any setting may be: tensors hold few that are larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +215,49 @@ class RunConfig:
         for key, least in LEAST.items():
             value = attrgetter(key)(self)
             if value is not None and value < least:
-                raise UsageError(f"{key} cannot be {value}: it must be at least {least}.")
+                raise UsageError(f"{key} cannot be {shown(value)}: it must be at least {least}.")
+        refuse_no_numbers(self)
+        for key, (low, high) in RANGES.items():
+            if not all(low <= number <= high for number in _numbers(attrgetter(key)(self))):
+                told = shown(attrgetter(key)(self))
+                most = "less than 1" if high == _BELOW_ONE else f"{high:g}"
+                raise UsageError(f"{key} cannot be {told}: it must be from {low:g} to {most}.")
+        for key in PAIRS:
+            if (pair := attrgetter(key)(self)) is not None and pair[0] > pair[1]:
+                raise UsageError(f"{key} cannot be {list(pair)}: the smaller number comes first.")
         for at in self.keep_at:
             if not 0 < at <= (self.steps if isinstance(at, int) else 1):
                 raise UsageError(
                     f"keep_at cannot hold {at}: write steps from 1 to {self.steps}, or shares of the run up to 1.0."
                 )
+
+
+def shown(value: object) -> str:
+    """A value for a message, short, whatever somebody wrote."""
+    return reprlib.repr(list(value) if isinstance(value, tuple) else value)
+
+
+def refuse_no_numbers(settings: object, prefix: str = "") -> None:
+    """Refuse NaN, infinity and numbers that no tensor holds, wherever they stand."""
+    for item in dataclasses.fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            refuse_no_numbers(value, f"{prefix}{item.name}.")
+        elif not all(map(_is_sane, _numbers(value))):
+            raise UsageError(f"{prefix}{item.name} cannot be {shown(value)}: it must be a number of ordinary size.")
+
+
+def _is_sane(number: float) -> bool:
+    return abs(number) <= (LARGEST if isinstance(number, int) else LARGEST_FRACTION)  # so written, not of NaN
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """The numbers in a setting: itself, or those of a pair, a list or a table; none in a word."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _numbers(inner)
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _numbers(inner)

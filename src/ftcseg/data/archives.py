@@ -17,6 +17,7 @@ import stat
 import struct
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -77,7 +78,8 @@ def unpack(
         folder = Path(staging) / into.name
         folder.mkdir()
         with _faults_named(archive), closing(_members(archive, _Ledger(archive, limits, progress))) as members:
-            written = sum(_place(member, folder, subfolder, archive) for member in members)
+            names: set[str] = set()
+            written = sum(_place(member, folder, subfolder, archive, names) for member in members)
         if not written:
             what = f"no files below {subfolder!r}" if subfolder else "no files"
             raise LayoutError(f"{archive} holds {what}.", remedy="Is it the right archive?", kind="archive-empty")
@@ -143,8 +145,8 @@ class _Ledger:
         )
 
 
-def _place(member: _Member, folder: Path, subfolder: str | None, archive: Path) -> bool:
-    """Write one member if it is wanted; True for a file that was written."""
+def _place(member: _Member, folder: Path, subfolder: str | None, archive: Path, names: set[str]) -> bool:
+    """Write one member if it is wanted; True for a file that was written. `names` are those of all files so far."""
     name = _name_below(member.name, subfolder)
     if name is None or (member.is_folder and not PurePosixPath(name).parts):
         return False
@@ -156,16 +158,25 @@ def _place(member: _Member, folder: Path, subfolder: str | None, archive: Path) 
             path.mkdir(parents=True, exist_ok=True)
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        # "x": a second member of the same name, also by another case where the disk does not tell, must not overwrite.
+        alike = _on_any_disk(name)
+        if alike in names:
+            raise FileExistsError
+        names.add(alike)
         with path.open("xb") as target, member.open() as source:
             shutil.copyfileobj(source, target, CHUNK)
     except (FileExistsError, NotADirectoryError) as error:
         raise LayoutError(
-            f"{archive} holds {member.name!r} twice, or as both file and folder.",
+            f"{archive} holds {member.name!r} twice, by another case or spelling perhaps, or as both file and folder.",
             remedy="Fetch it again or unpack it yourself.",
             kind="archive-duplicate",
         ) from error
     return True
+
+
+def _on_any_disk(name: str) -> str:
+    """The same for two names that some file system takes for one: by case, by accents, by dots and spaces at an end."""
+    parts = PurePosixPath(unicodedata.normalize("NFKC", name).casefold()).parts
+    return "/".join(part.rstrip(". ") for part in parts)
 
 
 def _name_below(name: str, subfolder: str | None) -> str | None:

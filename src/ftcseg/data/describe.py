@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ftcseg.data.encoding import parse_color
-from ftcseg.data.files_found import is_background
+from ftcseg.data.files_found import MAX_CLASSES, is_background
 from ftcseg.data.images import MAX_PIXELS
 from ftcseg.errors import DataError, LayoutError
 from ftcseg.files import inside, read_text, read_yaml, to_yaml, write_text
@@ -223,6 +223,8 @@ def _coding(kind: CodingKind, classes: ClassTable, masks: Mapping[str, Any]) -> 
 
 
 def _classes(data: Mapping[Any, Any]) -> ClassTable:
+    if len(data) > MAX_CLASSES:
+        raise LayoutError(f"classes has {len(data):,} entries.", remedy=f"At most {MAX_CLASSES:,} are possible.")
     infos = []
     for key in sorted(data, key=str):
         class_id = _whole(key, f"classes.{key}")

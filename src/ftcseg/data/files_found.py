@@ -52,12 +52,25 @@ NAME_FILES = ("classes.txt", "class_names.txt", "labels.txt")
 BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 VOID_NAMES = frozenset({"void", "ignore", "__ignore__", "ignored", "unlabelled", "unlabeled"})
 MAX_CLASSES = 32_767  # class ids are int16
+MAX_SHOWN = 80
+"""Characters of an id or a size that stand in a message."""
 DEPTH = 3  # how many folders down a quick look goes
 
 _MACHINE_LITTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN"})
 
 
 # ---------------------------------------------------------------- findings
+
+
+def spelled(value: object) -> str:
+    """A stranger's value as text; half a character, which JSON may hold and nothing else, is written out."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def legible(value: object) -> str:
+    """The same for a message: short."""
+    text = spelled(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 class Tally:
@@ -208,6 +221,14 @@ def is_file(path: Path) -> bool:
     """Whether it is an ordinary file; a name longer than the disk allows is none."""
     try:
         return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; a name longer than the disk allows is none."""
+    try:
+        return path.is_dir()
     except OSError:
         return False
 

@@ -153,6 +153,13 @@ def oriented(array: NDArray[Any], orientation: int) -> NDArray[Any]:
     return np.ascontiguousarray(turns[orientation](array))
 
 
+def planar(image: Pixels) -> Pixels:
+    """The same (H, W, C) image, each plane in one piece in memory: a view is cut from it without copying it first."""
+    planes: NDArray[Any] = np.ascontiguousarray(np.moveaxis(image, -1, 0))
+    turned: Pixels = np.moveaxis(planes, 0, -1)
+    return turned
+
+
 def read_header(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
     """Format, mode, stored size and orientation, without decoding."""
     if is_tiff(path):

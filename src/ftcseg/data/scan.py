@@ -33,7 +33,8 @@ THUMB = 24
 """Side of the square grey thumbnails that near-duplicate frames are found with."""
 MAX_DISTINCT = 512
 """More different stored values than this is no class mask; counting stops there."""
-_FACTS_VERSION = 3  # raise when the facts below change meaning
+_FACTS_VERSION = 4  # raise when the facts below change meaning
+_SEAL = 32  # characters in front of a row's facts that tell whether these are whole
 _SAVE_EVERY = 1.0  # seconds; what is lost when the process is killed
 
 
@@ -241,7 +242,7 @@ class _Memory:
             entry = self.db.execute("SELECT stamp, facts FROM files WHERE path = ?", (_key(record),)).fetchone()
             if entry is None or now is None:
                 return None
-            stamp, facts = str(entry[0]), _from_json(entry[1])
+            stamp, facts = str(entry[0]), _from_json(str(entry[1]))
         except (sqlite3.Error, ValueError, LookupError, TypeError):  # damaged: as good as forgotten
             return None
         if stamp == now:
@@ -308,13 +309,22 @@ def _key(record: Record) -> str:
     return "\0".join([*files_of(record), how])
 
 
+def _seal(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=_SEAL // 2).hexdigest()
+
+
 def _to_json(facts: Facts) -> str:
     data = asdict(facts)
     data["image"]["thumb"] = facts.image.thumb.hex()
-    return json.dumps(data)
+    text = json.dumps(data)
+    return _seal(text) + text
 
 
-def _from_json(text: str) -> Facts:
+def _from_json(sealed: str) -> Facts:
+    """The facts of a row; ValueError where it is not as it was written, for a count that changed would be believed."""
+    seal, text = sealed[:_SEAL], sealed[_SEAL:]
+    if seal != _seal(text):
+        raise ValueError("damaged")
     data = json.loads(text)
     image, mask = data["image"], data["mask"]
     image["header"] = Header(**image["header"]) if image["header"] else None

@@ -89,7 +89,8 @@ def fill_circle(labels: Labels, center: tuple[float, float], radius: float, valu
     left, right = int(_first_centre(x - radius, width)), int(_first_centre(x + radius, width)) + 1
     part = labels[top:bottom, left:right]
     rows, columns = np.ogrid[top : top + part.shape[0], left : left + part.shape[1]]
-    part[np.hypot(rows + 0.5 - y, columns + 0.5 - x) <= radius] = value
+    with np.errstate(over="ignore"):  # too far to be a number is too far to be inside
+        part[np.hypot(rows + 0.5 - y, columns + 0.5 - x) <= radius] = value
 
 
 def box_points(left: float, top: float, right: float, bottom: float) -> Points:
@@ -100,16 +101,18 @@ def box_points(left: float, top: float, right: float, bottom: float) -> Points:
 def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> Points:
     """The outline of an ellipse as a polygon of many corners, for `fill_polygon`."""
     angle = np.linspace(0, 2 * np.pi, _ELLIPSE_CORNERS, endpoint=False)
-    return np.stack([x + radius_x * np.cos(angle), y + radius_y * np.sin(angle)], axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd points are judged when they are drawn
+        return np.stack([x + radius_x * np.cos(angle), y + radius_y * np.sin(angle)], axis=1)
 
 
 def turned(points: Points, about: tuple[float, float], degrees: float) -> Points:
     """The points turned about (x, y), clockwise as seen on the screen."""
     if degrees == 0:
         return points  # not rounded on the way there and back
-    angle = np.deg2rad(degrees)
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    result: Points = (points - about) @ turn + about
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd points are judged when they are drawn
+        angle = np.deg2rad(degrees)
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        result: Points = (points - about) @ turn + about
     return result
 
 
@@ -229,7 +232,7 @@ def _crossings(points: Points, top: int, bottom: int) -> Iterator[tuple[NDArray[
 def _spread(counts: Sequence[int] | NDArray[np.int64], size: int) -> NDArray[np.bool_]:
     """Runs of alternating value, off first, as `size` single values."""
     runs = np.asarray(counts)
-    if runs.ndim != 1 or runs.dtype.kind not in "iu":  # an empty list counts as floats
+    if runs.ndim != 1 or runs.dtype.kind not in "iu" or not len(runs):
         raise _bad_runs("Run lengths must be a plain list of whole numbers.")
     if runs.min() < 0 or runs.max() > size or runs.sum() != size:
         # Summed as Python integers: these cannot wrap round to the right answer.

@@ -109,7 +109,7 @@ def read_split(path: str | Path) -> tuple[Split, dict[str, list[str]]]:
         )
         held = {part: list(map(str, data.get(part, []))) for part in HELD}
         digest, parts = str(data["hash"]), data.get("parts_hash")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise LayoutError(f"{file} is no split ({error!r}).", remedy="Make one with «ftcseg split».") from error
     if split.digest() != digest:
         raise LayoutError(f"The lists in {file} do not match its hash.", remedy="It was edited: draw it again.")

@@ -86,7 +86,10 @@ def length(path: Path, max_pixels: int = MAX_PIXELS) -> int | None:
         with tiff_file(path) as tiff:
             return len(tiff.pages)
     with opened(path, max_pixels, still=False) as image:
-        return getattr(image, "n_frames", None)
+        try:
+            return getattr(image, "n_frames", None)
+        except Exception as error:  # Pillow walks through the whole file to count them
+            raise unreadable(path, error) from error
 
 
 def frames(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ftcseg.errors import UsageError
-from ftcseg.files import atomic, read_json, write_json
+from ftcseg.files import atomic, is_leftover, read_json, write_json
 from ftcseg.types import IGNORE, Labels, Pixels
 
 JPEG_QUALITY = 95
@@ -89,7 +89,7 @@ def claim(out: Path, recipe: dict[str, object], name: str) -> None:
         if read_json(note) == recipe:
             return
         raise UsageError(f"{out} was made with other settings (see {note}). Choose another folder, or remove it.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or not all(map(is_leftover, out.iterdir()))):
         raise UsageError(f"{out} exists and is not empty. Choose another folder.")
     try:
         write_json(note, recipe)

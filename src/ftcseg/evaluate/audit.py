@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import nn
 
 from ftcseg.data.dataset import Dataset
+from ftcseg.distributed import sum_over_ranks
 from ftcseg.evaluate.metrics import group_means, iou, mean
 from ftcseg.evaluate.predictor import InputFacts, Predictor, opinion
 from ftcseg.evaluate.pseudo_quality import GLOBAL, PseudoQuality
@@ -48,11 +50,14 @@ def audit(  # noqa: PLR0913  each choice has a name
             pseudo = opinion(scores)
             quality.add(pseudo, thresholds.accept(pseudo), one.labels[None].to(scores.device))
 
-    tour = Tour(batch=batch, rank=rank, world=world, max_images=max_images, stop=stop, progress=progress)
+    unread: list[str] = []  # training went on without them, and so does the audit
+    tour = Tour(
+        batch=batch, rank=rank, world=world, max_images=max_images, stop=stop, progress=progress, unread=unread
+    )
     if not visit(dataset, facts, look, tour):
         return None
     return {
-        "images": len(chosen(dataset, max_images)),
+        "images": len(chosen(dataset, max_images)) - int(sum_over_ranks(torch.tensor(len(unread)))),
         "thresholds": {name: value.tolist() for name, value in thresholds.facts().items()},
         **_as_json(quality.summed(), dataset.classes, groups),
     }

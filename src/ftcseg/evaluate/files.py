@@ -34,7 +34,7 @@ from ftcseg.errors import DataError, FtcsegError, ImageError, UsageError, unknow
 from ftcseg.evaluate.batches import by_size, drawn_ahead
 from ftcseg.evaluate.inputs import Inputs, Key, Outputs, find_inputs
 from ftcseg.evaluate.predictor import Prediction, Predictor, Prepared, prepare
-from ftcseg.files import atomic
+from ftcseg.files import atomic, disk_trouble, parse_json
 from ftcseg.nets.folder import fingerprint
 from ftcseg.parallel import Progress, silent
 from ftcseg.types import ClassTable, Color, Labels, Pixels
@@ -378,7 +378,8 @@ class _Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with disk_trouble(self._path):
+            self._file.close()
 
     def __contains__(self, key: Key) -> bool:
         return key in self._at
@@ -398,19 +399,22 @@ class _Journal:
 
     def _write(self, entry: Mapping[str, Any]) -> int:
         """Add a line; returns where it begins."""
-        at = self._file.seek(0, 2)
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()
+        with disk_trouble(self._path):
+            at = self._file.seek(0, 2)
+            self._file.write(json.dumps(entry).encode() + b"\n")
+            self._file.flush()
         return at
 
 
 def _entry_in(line: bytes) -> dict[str, Any]:
     """What a line says; nothing where it is torn."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
     except ValueError:
         return {}
-    return entry if isinstance(entry, dict) and isinstance(entry.get("image"), str) else {}
+    counts = (int, type(None))
+    fine = isinstance(entry, dict) and isinstance(entry.get("image"), str) and type(entry.get("frame")) in counts
+    return entry if fine and type(entry.get("frames", 0)) is int else {}
 
 
 def _write_summary(path: Path, journal: _Journal, keys: Iterable[Key], look: Look, problems: Sequence[str]) -> None:

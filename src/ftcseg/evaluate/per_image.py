@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ftcseg.errors import LayoutError
-from ftcseg.files import atomic
+from ftcseg.files import atomic, parse_json
 
 COUNTS = "counts.safetensors"
 HIT, SAID, TRUE = range(3)
@@ -72,7 +72,7 @@ def read_counts(path: Path, checkpoint: str = "last") -> PerImage:
     """The counts of one checkpoint; a file that holds none of them, or not whole, is a LayoutError."""
     try:
         with safe_open(path, "np") as file:
-            about = json.loads((file.metadata() or {}).get(_ABOUT, "null"))
+            about = parse_json((file.metadata() or {}).get(_ABOUT, "null"))
             if checkpoint not in file.keys():  # noqa: SIM118  it is no mapping
                 raise LayoutError(f"{path} holds no counts of the checkpoint «{checkpoint}».", remedy=_AGAIN)
             counts = file.get_tensor(checkpoint)

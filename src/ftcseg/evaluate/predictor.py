@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ftcseg.errors import UsageError
+from ftcseg.errors import UsageError, is_out_of_memory
 from ftcseg.evaluate.batches import by_size
 from ftcseg.evaluate.windows import Window, nearest_multiple, windows
 from ftcseg.nets.heads.base import resize
@@ -125,12 +125,19 @@ class Predictor:
 
         They are logits where the network was asked once, and logarithms of averaged probabilities otherwise.
         """
-        per_forward = self._images_at_once(prepared[0].scaled)
-        for start in range(0, len(prepared), per_forward):
-            chunk = prepared[start : start + per_forward]
-            views = [view for scale in range(len(self.scales)) for view in self._views(chunk, scale)]
+        rest, at_once = list(prepared), self._images_at_once(prepared[0].scaled)
+        while rest:
+            chunk = rest[:at_once]
+            try:
+                views = [view for scale in range(len(self.scales)) for view in self._views(chunk, scale)]
+            except (MemoryError, RuntimeError) as error:
+                if len(chunk) == 1 or not is_out_of_memory(error):
+                    raise
+                at_once = len(chunk) // 2
+                continue
             for i in range(len(chunk)):
                 yield self._joined([view[i : i + 1] for view in views], chunk[i].size)
+            del rest[:at_once]
 
     def predictions(self, prepared: Sequence[Prepared]) -> Iterator[Prediction]:
         """`labels_and_conf` of prepared images of one size, one after the other."""

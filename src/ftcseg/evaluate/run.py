@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ftcseg.data.dataset import Dataset
-from ftcseg.distributed import sum_over_ranks
-from ftcseg.errors import DataError, FtcsegError, ImageError, UsageError
+from ftcseg.distributed import ProcessLost, sum_over_ranks
+from ftcseg.errors import DataError, ImageError, UsageError
 from ftcseg.evaluate.batches import ahead, by_size
 from ftcseg.evaluate.boundary import Boundaries
 from ftcseg.evaluate.calibration import Calibration
@@ -46,6 +46,8 @@ class Tour:
     scales: tuple[float, ...] = (1.0,)
     stop: Callable[[], bool] = lambda: False
     progress: Progress = silent
+    unread: list[str] | None = None
+    """Where there is a list, images that cannot be read are passed over and named in it; else the first ends it all."""
 
 
 def evaluate(  # noqa: PLR0913  each choice has a name
@@ -119,23 +121,24 @@ def visit(dataset: Dataset, facts: InputFacts, look: Callable[[Sequence[Shown]],
     error: Exception | None = None
     stopped = False
     try:
-        stopped = not _walk(partial(_shown, images, facts, tour.scales), mine, look, tour)
+        stopped = not _walk(partial(_shown, images, facts, tour), mine, look, tour)
     except Exception as reason:
         error = reason
     any_stopped, any_failed = sum_over_ranks(torch.tensor([stopped, error is not None], dtype=torch.int64)).tolist()
     if error is not None:
         raise error
     if any_failed:
-        raise FtcsegError("The evaluation ended because another process of this run met an error; see its message.")
+        raise ProcessLost("The evaluation ended because another process of this run met an error; see its message.")
     return not any_stopped
 
 
 def _walk(
-    read: Callable[[int], Shown], mine: Sequence[int], look: Callable[[Sequence[Shown]], None], tour: Tour
+    read: Callable[[int], Shown | None], mine: Sequence[int], look: Callable[[Sequence[Shown]], None], tour: Tour
 ) -> bool:
     """Whether the walk came to its end."""
     done = 0
-    for shown in by_size(ahead(read, mine, 2 * tour.batch), lambda s: s.prepared.size, tour.batch):
+    readable = (one for one in ahead(read, mine, 2 * tour.batch) if one is not None)
+    for shown in by_size(readable, lambda s: s.prepared.size, tour.batch):
         if tour.stop():
             return False
         look(shown)
@@ -144,14 +147,17 @@ def _walk(
     return True
 
 
-def _shown(images: Dataset, facts: InputFacts, scales: Sequence[float], index: int) -> Shown:
-    """One image, ready; what is wrong with it is said with its name."""
+def _shown(images: Dataset, facts: InputFacts, tour: Tour, index: int) -> Shown | None:
+    """One image, ready; what is wrong with it is said with its name. None of one that may be passed over."""
     name = images.records[index].image
     try:
         sample = images[index]
         assert sample.labels is not None, "only labelled images are walked"
-        return Shown(prepare(sample.image, facts, scales), torch.from_numpy(sample.labels).long(), index)
+        return Shown(prepare(sample.image, facts, tour.scales), torch.from_numpy(sample.labels).long(), index)
     except DataError as error:
+        if tour.unread is not None:
+            tour.unread.append(name)
+            return None
         if name in error.what:
             raise
         raise ImageError(f"{name}: {error.what}", remedy=error.remedy, kind=error.kind) from error

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,12 +18,17 @@ import torch
 from ftcseg.errors import FtcsegError, UsageError
 from ftcseg.export.plain import PlainNet
 from ftcseg.export.sheet import INPUT, OUTPUT
+from ftcseg.files import compiler_caches_here
 from ftcseg.nets.folder import ModelSpec
 from ftcseg.nets.heads.vlg import POOL, VLGHead
 from ftcseg.nets.segmenter import Segmenter
 
 OPSET = 18
 """Old enough for runtimes that are not of this year."""
+SILENCED = "ORT_DISABLE_TELEMETRY"
+"""From its import on, ONNX Runtime would keep a name for this machine in the home folder and call a server."""
+REPORTER = "openvino_telemetry"
+"""The package by which OpenVINO tells a server of every import; where it is missing, OpenVINO does without."""
 EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 """Library -> the extra of ours that brings it."""
 DEEPEST_STRIDE = 32
@@ -33,12 +41,28 @@ class ExportError(FtcsegError):
 
 
 def library(name: str) -> Any:
-    """One of the extras' libraries."""
+    """One of the extras' libraries, kept from reporting its use."""
+    os.environ[SILENCED] = "1"
+    compiler_caches_here()
     try:
-        return import_module(name)
+        with _hidden(REPORTER):
+            return import_module(name)
     except ImportError as error:
         extra = EXTRAS[name.split(".")[0]]
         raise UsageError(f"This needs {name}. Install it with: pip install 'ftcseg[{extra}]'") from error
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """As if a package were not installed."""
+    before = sys.modules.get(package)
+    sys.modules[package] = None  # type: ignore[assignment]  # Python's own way to say that there is none
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+        if isinstance(before, ModuleType):
+            sys.modules[package] = before
 
 
 def least_side(net: Segmenter) -> int:
@@ -98,18 +122,26 @@ def _written(plain: PlainNet, images: torch.Tensor, free: dict[int, Any] | None,
                 external_data=False,
                 verbose=False,
             )
-            graph: bytes = program.model_proto.SerializeToString()
+            graph: bytes = _without_traces(program.model_proto).SerializeToString()
     except Exception as error:  # whatever the exporter raises means the same to us
         advice = " Try a fixed size: leave --dynamic out and give --size." if free is not None else ""
         raise ExportError(f"{spec.encoder} with the {spec.head} head cannot be written as ONNX.{advice}") from error
     return graph
 
 
-def to_openvino(graph: bytes, folder: Path, name: str) -> None:
-    """NAME.xml and NAME.bin in a folder, weights as they are.
+def _without_traces(model: Any) -> Any:
+    """The model without what the exporter notes of each node: lines and paths of the machine it was written on."""
+    for part in (model.graph, *model.functions):
+        for noted in (part, *part.node, *part.value_info):
+            noted.ClearField("metadata_props")
+            noted.ClearField("doc_string")
+    for noted in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        noted.ClearField("metadata_props")
+    return model
 
-    Read by the runtime itself: OpenVINO's own converter would count its use with a server.
-    """
+
+def to_openvino(graph: bytes, folder: Path, name: str) -> None:
+    """NAME.xml and NAME.bin in a folder, weights as they are, read by the runtime itself."""
     openvino = library("openvino")
     model = openvino.Core().read_model(graph)
     openvino.save_model(model, str(folder / f"{name}.xml"), compress_to_fp16=False)

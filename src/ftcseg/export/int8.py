@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ftcseg.export.graphs import library
 from ftcseg.export.sheet import INPUT
+from ftcseg.files import disk_trouble
 
 OPERATORS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
@@ -37,7 +38,7 @@ def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
     """The graph in int8 (QDQ), its ranges those that these (1, C, H, W) images reach."""
     quantization: Any = library("onnxruntime.quantization")
     shape_inference: Any = library("onnxruntime.quantization.shape_inference")
-    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as place, disk_trouble(Path(place) / "graph"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exact, clean, rounded = (Path(place) / f"{name}.onnx" for name in ("exact", "clean", "rounded"))
         exact.write_bytes(graph)

@@ -28,7 +28,7 @@ from ftcseg.export.graphs import OPSET, ExportError, fitting, least_side, librar
 from ftcseg.export.int8 import to_int8
 from ftcseg.export.runtime import RuntimeNet, load_export, opened_onnx
 from ftcseg.export.sheet import FILES, FORMATS, SHEET, Format, Sheet
-from ftcseg.files import write_json
+from ftcseg.files import disk_trouble, write_json
 from ftcseg.nets.folder import ModelSpec
 from ftcseg.nets.heads.base import resize
 from ftcseg.nets.segmenter import Segmenter
@@ -83,7 +83,8 @@ class Exported:
 def export(net: Segmenter, spec: ModelSpec, out: Path, choices: Choices, progress: Progress = silent) -> Exported:
     """Write a model folder's network as `choices` ask; see the top of this file."""
     sheet = _sheet(net, spec, choices)
-    for name in ("onnx", "onnxscript", "onnxruntime", *(["openvino"] if choices.format == "openvino" else [])):
+    # OpenVINO first: its extra brings the others along, theirs does not bring it.
+    for name in (*(["openvino"] if choices.format == "openvino" else []), "onnx", "onnxscript", "onnxruntime"):
         library(name)
     _refuse_taken(out)
     images = _evenly(choices.images)
@@ -101,7 +102,8 @@ def export(net: Segmenter, spec: ModelSpec, out: Path, choices: Choices, progres
         if choices.format == "openvino":
             to_openvino(graph, folder, Path(FILES["openvino"][0]).stem)
         else:
-            (folder / FILES["onnx"][0]).write_bytes(graph)
+            with disk_trouble(out / FILES["onnx"][0]):
+                (folder / FILES["onnx"][0]).write_bytes(graph)
         write_json(folder / SHEET, sheet.as_json([]))
         checks += _checked_again(net, spec, folder, sheet, images)
         write_json(folder / SHEET, sheet.as_json([asdict(check) for check in checks]))

@@ -1,14 +1,21 @@
-"""An exported model that answers like a network, so that whatever asks networks can ask it."""
+"""An exported model that answers like a network, so that whatever asks networks can ask it.
+
+A folder from a stranger is looked at before a runtime sees it: a graph that wants numbers from other files, and a file
+that is of another kind than its name says, are refused.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
+from xml.etree.ElementTree import ParseError
 
 import numpy as np
 import torch
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import iterparse
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,6 +27,11 @@ from ftcseg.nets.folder import ModelError
 Floats: TypeAlias = NDArray[np.float32]
 Run: TypeAlias = Callable[[Floats], Floats]
 _CHUNK = 2**20
+MAX_GRAPH_BYTES = 2**31 - 1
+"""What fits into one ONNX file, which is a protocol buffer; ours keep their weights in it."""
+MAX_XML_BYTES = 2**28
+_NO_EXTENSION = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+"""Whose operators ONNX Runtime itself computes on a CPU; any other name asks for a library of somebody else."""
 
 
 class RuntimeNet(nn.Module):
@@ -82,7 +94,7 @@ def opened_onnx(model: Path | bytes) -> Run:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors; it warns of every constant that it leaves unfolded
-    source = model if isinstance(model, bytes) else str(model)
+    source = model if isinstance(model, bytes) else _own_graph(model)  # what was looked at is what is opened
     session = _opened(
         model, lambda: runtime.InferenceSession(source, sess_options=options, providers=["CPUExecutionProvider"])
     )
@@ -96,9 +108,16 @@ def opened_onnx(model: Path | bytes) -> Run:
 
 def opened_openvino(path: Path) -> Run:
     """An OpenVINO model on the CPU, on as many threads as torch has, in full precision."""
+    _require_own_xml(path)
     openvino = library("openvino")
     hints = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = _opened(path, lambda: openvino.Core().compile_model(str(path), "CPU", hints))
+    weights = path.with_suffix(".bin")
+
+    def make() -> Any:
+        core = openvino.Core()
+        return core.compile_model(core.read_model(str(path), str(weights)), "CPU", hints)
+
+    compiled = _opened(path, make)
     request = compiled.create_infer_request()
 
     def run(images: Floats) -> Floats:
@@ -106,6 +125,63 @@ def opened_openvino(path: Path) -> Run:
         return answer
 
     return run
+
+
+def _own_graph(path: Path) -> bytes:
+    """The bytes of an ONNX file that holds all it needs; a ModelError for any other."""
+    if path.stat().st_size > MAX_GRAPH_BYTES:
+        raise ModelError(f"{path} is larger than any ONNX file.", remedy="Is it the right file?")
+    onnx, content = library("onnx"), path.read_bytes()
+    try:
+        graph = onnx.ModelProto.FromString(content)
+    except Exception as error:  # of the library's own kind
+        raise ModelError(
+            f"{path} cannot be opened: it is no ONNX file, or damaged.", remedy="Copy or export it again."
+        ) from error
+    for part in _parts_of(graph):
+        if isinstance(part, onnx.TensorProto) and (part.external_data or part.data_location == part.EXTERNAL):
+            raise ModelError(
+                f"{path} takes numbers from another file ({part.name!r:.40}); it was not opened.",
+                remedy="Save it with its weights inside, or export it with ftcseg.",
+            )
+        if isinstance(part, onnx.NodeProto) and not _is_known(part.domain, graph):
+            raise ModelError(
+                f"{path} wants an operator of {part.domain!r:.40}, which would need a library of its own.",
+                remedy="Export the model with ftcseg.",
+            )
+    return content
+
+
+def _is_known(domain: str, graph: Any) -> bool:
+    """Whether a runtime computes it itself, or the file says how."""
+    return domain in _NO_EXTENSION or any(function.domain == domain for function in graph.functions)
+
+
+def _parts_of(message: Any) -> Iterator[Any]:
+    """Every message in a protocol buffer, itself first; one list instead of calls, as graphs may lie in graphs."""
+    waiting = [message]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        for field, value in found.ListFields():
+            if field.message_type is not None:
+                waiting.extend(value if isinstance(value, list) or hasattr(value, "__len__") else [value])
+
+
+def _require_own_xml(path: Path) -> None:
+    """Refuse what is no OpenVINO model in XML, since the runtime guesses kinds by content and reads many."""
+    if path.stat().st_size > MAX_XML_BYTES:
+        raise ModelError(f"{path} is too large to describe a model.", remedy="Is it the right file?")
+    try:
+        root = ""
+        with path.open("rb") as file:
+            for _, element in iterparse(file, events=("start",), forbid_dtd=True):
+                root = root or element.tag
+                element.clear()
+    except (ParseError, DefusedXmlException, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is no plain XML ({error}).", remedy="Copy or export it again.") from error
+    if root != "net":
+        raise ModelError(f"{path} describes no OpenVINO model: it begins with «{root[:40]}».", remedy="Export again.")
 
 
 def _opened(model: Path | bytes, make: Callable[[], Any]) -> Any:

@@ -42,6 +42,13 @@ class Method(nn.Module):
         """Let teachers follow the student; `clock` still shows the step that was just taken."""
         self._learner.follow(clock)
 
+    def labels_first(self, clock: Clock) -> int:  # noqa: ARG002 - some ask how long the run is
+        """Steps that a run begins with and that look at labelled images alone: no others are loaded for them.
+
+        The burn-in, where the method has a student that knows of one. `clock` is any of the run's.
+        """
+        return self._learner.params.burn_in if hasattr(self, "pair") or hasattr(self, "pupil") else 0
+
     def pace(self, clock: Clock) -> Clock:
         """The clock that the learning rate goes by.
 

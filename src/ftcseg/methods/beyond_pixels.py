@@ -111,9 +111,12 @@ class BeyondPixels(Method):
         """Beside thresholds and OPR: the doubted share of each class, and its best probability of true positives."""
         return {**self.pupil.facts(), **self.patches.rates.facts()}
 
+    def labels_first(self, clock: Clock) -> int:
+        """A run without a burn-in has the paper's: one epoch, or what a run of this length calls one."""
+        return self.pupil.params.burn_in or turn_steps(clock, self.params.period)
+
     def _is_first_epoch(self, clock: Clock) -> bool:
-        # A run without a burn-in has the paper's: one epoch, or what a run of this length calls one.
-        return is_burn_in(clock, self.pupil.params.burn_in or turn_steps(clock, self.params.period))
+        return is_burn_in(clock, self.labels_first(clock))
 
     def _sum(
         self, said: Answers, labeled: Labeled, parts: Mapping[str, Tensor], *, whole: float, weight: float = 1.0

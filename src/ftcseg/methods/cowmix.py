@@ -103,6 +103,10 @@ class CowMix(Method):
             if self.rounds.anew:
                 follow(self.pair.teacher, self.pair.student, decay=0)
 
+    def labels_first(self, clock: Clock) -> int:  # noqa: ARG002 - the rounds know
+        """The supervised part, in which the first labeler learns."""
+        return self.rounds.starts[1]
+
     def pace(self, clock: Clock) -> Clock:
         """Every round has the whole schedule of the learning rate to itself."""
         return self.rounds.pace(clock)

@@ -79,6 +79,10 @@ class CPS(Method):
         usual = CUTMIX_WEIGHT if self.params.cutmix else WEIGHT
         return self.first.weight(clock) * (usual if self.params.weight is None else self.params.weight)
 
+    def labels_first(self, clock: Clock) -> int:  # noqa: ARG002 - the same for every run
+        """Both burn in together."""
+        return self.first.params.burn_in
+
     def after_update(self, clock: Clock) -> None:
         """Nobody follows: both learn."""
 

@@ -141,7 +141,8 @@ def save_model(folder: str | Path, net: Segmenter, spec: ModelSpec) -> None:
         config.unlink()  # the old weights go next; without a config nobody takes the folder for a model
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
     with atomic(weights) as file:
-        file.write(save(state, {"format": "pt", "ftcseg": str(VERSION)}))
+        # One remark only: safetensors writes several in any order, and the bytes should be the same again.
+        file.write(save(state, {"format": "pt"}))
     write_json(config, spec.as_json())
 
 

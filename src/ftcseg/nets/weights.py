@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ftcseg.errors import DataError, FetchError, UsageError
+from ftcseg.files import shown
 
 State: TypeAlias = dict[str, Tensor]
 Rename: TypeAlias = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -155,6 +158,8 @@ def read_state(path: Path) -> State:
         )
     try:
         content = load_file(path) if suffix == ".safetensors" else _load_tensors(path)
+    except WeightsError:
+        raise
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path.name} holds more than tensors; loading it could run a stranger's code, so it was not loaded.",
@@ -167,11 +172,32 @@ def read_state(path: Path) -> State:
     state = {str(key): value for key, value in _unwrapped(content).items() if isinstance(value, Tensor)}
     if not state:
         raise WeightsError(f"{path.name} holds no named tensors.", remedy="Is it the right file?")
+    odd = [key for key, tensor in state.items() if not _is_whole(tensor)]
+    if odd:
+        raise WeightsError(
+            f"{path.name} holds tensors whose numbers are not all in it ({_some(odd)}); it was not loaded.",
+            remedy="Save its state_dict from plain tensors on the CPU, as .safetensors.",
+        )
     return state
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether every number of it is in its file: a few bytes can claim to be terabytes, seen again and again."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 def _load_tensors(path: Path) -> Any:
     """What a pickled file holds if that is tensors and plain values, and an UnpicklingError otherwise."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as pack:
+            packed = [info.filename for info in pack.infolist() if info.compress_type != zipfile.ZIP_STORED]
+        if packed:  # torch stores; what is compressed could be a thousand times its size
+            raise WeightsError(
+                f"{path.name} is compressed ({_some(packed)}), which torch's own files never are; it was not loaded.",
+                remedy="Save it again with torch.save, or as .safetensors.",
+            )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # remarks on pickle protocols help no user; the outcome is what counts
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -246,11 +272,13 @@ def _require_finite(source: str | Path, state: State) -> None:
 
 def _some(keys: Iterable[str]) -> str:
     listed = list(keys)
-    return ", ".join(listed[:SHOWN]) + (", …" if len(listed) > SHOWN else "")
+    return shown(", ".join(listed[:SHOWN]) + (", …" if len(listed) > SHOWN else ""))
 
 
 def _find_packaged(package: str) -> Path:
     """The one .pth file in a package's models folder. The package itself is not imported."""
+    if not package.isidentifier():  # to find the inner part of a dotted name, Python would import the outer one
+        raise UsageError(f"{package!r} is no name of a package. Write «{PIP}name», without dots.")
     spec = importlib.util.find_spec(package)
     folders = [Path(place) / "models" for place in (spec.submodule_search_locations or ())] if spec else []
     files = [file for folder in folders for file in sorted(folder.glob("*.pth"))]
@@ -267,6 +295,7 @@ def _find_packaged(package: str) -> Path:
 
 
 def _find_on_hub(repository: str) -> Path:
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:  # lazy: few commands need the hub
         from huggingface_hub import hf_hub_download, try_to_load_from_cache
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from typing import TypeAlias
+
+from ftcseg.report.page import escape
 
 Point: TypeAlias = tuple[float, float | None]
 """(step, value); None leaves a gap."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
-from ftcseg.report.page import bar, gallery, lead, page, section, swatch, table
+from ftcseg.report.page import bar, escape, gallery, lead, page, section, swatch, table
 from ftcseg.report.pictures import class_colors, data_url, overlay, visible
 from ftcseg.types import ClassTable, Sample
 

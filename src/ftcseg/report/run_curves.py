@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 
 from ftcseg.report.charts import (
     SMALL,
@@ -19,7 +18,7 @@ from ftcseg.report.charts import (
     thinned,
     ticks,
 )
-from ftcseg.report.page import figure, folded, note, points, table
+from ftcseg.report.page import escape, figure, folded, note, points, table
 from ftcseg.report.run_files import Facts, Run, at, mapping, mappings, miou_in, number, numbers, tail_miou_in
 
 MAX_PANELS = 40

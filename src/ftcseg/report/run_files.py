@@ -6,16 +6,15 @@ right shape. Whatever is not a finite number becomes None here, and n/a on the p
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ftcseg.errors import DataError, UsageError
-from ftcseg.files import read_json, read_text, read_yaml
+from ftcseg.files import parse_json, read_json, read_text, read_yaml
 from ftcseg.types import GROUPS
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -23,6 +22,7 @@ Facts: TypeAlias = Mapping[str, Any]
 
 SUPERVISED = "supervised"
 """The method that learns from labels only: the line to beat, and one without pseudo-labels to report."""
+UNREAD_SHOWN = 20
 MAX_LOG_BYTES = 512 * 2**20
 SHOWS = {
     "config.yaml": "the settings and their reasons",
@@ -300,8 +300,8 @@ def _read_steps(folder: Path, name: str, problems: list[str], *, needed: bool = 
     broken = 0
     for line in filter(str.strip, lines):
         try:
-            entry = mapping(json.loads(line))
-        except (ValueError, RecursionError):
+            entry = mapping(parse_json(line))
+        except ValueError:
             entry = {}
         step = number(entry.get("step"))
         if step is None:
@@ -311,7 +311,19 @@ def _read_steps(folder: Path, name: str, problems: list[str], *, needed: bool = 
     if broken:
         problems.append(f"{name}: {broken} of its lines could not be read and are left out.")
     problems += _mishaps(Counter(kind for _, kind in steps))
+    problems += _unread(entry for (_, kind), entry in sorted(steps.items()) if kind == "unreadable")
     return tuple(steps[key] for key in sorted(steps))
+
+
+def _unread(entries: Iterable[Facts]) -> list[str]:
+    """The unlabelled images that could not be read in training."""
+    lists = (entry.get("files") for entry in entries)
+    names = [str(name) for files in lists if isinstance(files, list) for name in files]
+    if not names:
+        return []
+    more = f" and {len(names) - UNREAD_SHOWN} more (metrics.jsonl lists them)" if len(names) > UNREAD_SHOWN else ""
+    told = ", ".join(names[:UNREAD_SHOWN])
+    return [f"{len(names)} unlabelled images could not be read, and others took their place: {told}{more}."]
 
 
 def _mishaps(kinds: Mapping[str, int]) -> list[str]:

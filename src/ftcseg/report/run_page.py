@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from ftcseg.errors import DataError, UsageError
 from ftcseg.files import inside, write_text
 from ftcseg.report import charts
-from ftcseg.report.page import figure, folded, lead, note, page, points, section, swatch, table
+from ftcseg.report.page import escape, figure, folded, lead, note, page, points, section, swatch, table
 from ftcseg.report.pictures import IGNORE_COLOR, class_colors, file_url
 from ftcseg.report.run_curves import curves
 from ftcseg.report.run_files import Run, Score, read_runs
@@ -28,7 +27,7 @@ _GROUP_TITLES = (("head", "Head"), ("middle", "Middle"), ("tail", "Tail"), ("bac
 _STYLE = """
 .strip { display: grid; grid-template-columns: repeat(var(--n), 1fr); gap: .5rem; margin: .25rem 0 1.25rem; }
 .strip img { width: 100%; display: block; border-radius: 3px; background: #000; }
-.strip .none { aspect-ratio: 3 / 2; border: 1px dashed var(--line); border-radius: 3px; display: grid;
+.strip .none { background: none; aspect-ratio: 3 / 2; border: 1px dashed var(--line); border-radius: 3px; display: grid;
   place-content: center; opacity: .7; }
 .strip figcaption { font-size: .8rem; line-height: 1.3; padding-top: .2rem; }
 .strip .sample { width: 1.8em; }

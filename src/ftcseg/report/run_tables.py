@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
-from ftcseg.report.page import bar, figure, folded, note, points, table
+from ftcseg.report.page import bar, escape, figure, folded, note, points, table
 from ftcseg.report.run_files import Ends, Facts, Run, Score, at, mapping, mappings, number, numbers
 from ftcseg.types import GROUPS
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from ftcseg.config.load import flat, preset, settings
 from ftcseg.config.schema import RunConfig
@@ -81,11 +82,11 @@ def _by_minutes(budget: Budget, inquiry: Inquiry) -> Settled:
     # Seeds and label amounts are left out: more of them must not change the length of what is finished.
     told = {key: value for key, value in asdict(ask).items() if key not in ("steps", "seeds", "labels")}
     key = digest({**told, "budget": str(budget)})
-    known = read_json(note) if note.is_file() else {}
+    known = _noted(note)
     if key in known:
-        found = known[key]
-        why = f"{budget} are {found['steps']} steps, as {note} says; remove that line to have it timed again."
-        return Settled(replace(ask, steps=int(found["steps"])), why)
+        steps = known[key]["steps"]
+        why = f"{budget} are {steps} steps, as {note} says; remove that line to have it timed again."
+        return Settled(replace(ask, steps=steps), why)
     estimates = Estimates(Sets(inquiry.place))
     steps, slowest = min(
         ((_most(cell, estimates, 60 * budget.amount), cell.row) for cell in _kinds(inquiry.study.plan(ask))),
@@ -98,6 +99,13 @@ def _by_minutes(budget: Budget, inquiry: Inquiry) -> Settled:
     line = {"budget": str(budget), "steps": steps, "slowest": slowest}
     write_json(note, {**known, key: line})
     return Settled(replace(ask, steps=steps), f"{budget} are {steps} steps, by the slowest row, {slowest}.")
+
+
+def _noted(note: Path) -> dict[str, Any]:
+    """What was found before, by question; lines that tell no number of steps are none."""
+    told = read_json(note) if note.is_file() else {}
+    lines = told.items() if isinstance(told, dict) else ()
+    return {key: line for key, line in lines if isinstance(line, dict) and type(line.get("steps")) is int}
 
 
 def _kinds(cells: Iterable[Cell]) -> list[Cell]:

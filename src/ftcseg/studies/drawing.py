@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ftcseg.files import atomic, inside, read_text
+from ftcseg.files import atomic, cache_folder, inside, read_text
 from ftcseg.report.pictures import MAX_PIXELS
 from ftcseg.studies.figures import Bars, Figure, Lines, Pictures, Value
 
@@ -118,6 +119,7 @@ def _is_drawn(svg: Path, png: Path, mark: str) -> bool:
 
 @contextmanager
 def _style() -> Iterator[None]:
+    os.environ.setdefault("MPLCONFIGDIR", str(cache_folder() / "matplotlib"))  # or its lists go to the home folder
     import matplotlib.style
 
     with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):

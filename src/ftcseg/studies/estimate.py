@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import shutil
 import time
@@ -52,6 +53,7 @@ HEADER_BYTES = 150  # of a tensor in a safetensors file: its name, shape and pla
 KINDS_OF_PICTURES = 4  # input, truth, prediction, kept
 RAW_BYTES = 3  # of a pixel that was not compressed at all
 
+_NONSENSE = (KeyError, TypeError, ValueError, OverflowError, AttributeError)  # of JSON that says something else
 _OF_THE_LENGTH = {
     *(
         "seed",
@@ -253,6 +255,7 @@ class _Steps:
     def __call__(self, clock: Clock) -> float:
         method, optim, guard = self._ready.method, self._optim, self._guard
         first = clock.step * optim.accumulate
+        self.maker.labels_first = method.labels_first(clock) * optim.accumulate
         began = time.perf_counter()
         try:
             guard.remember()
@@ -325,11 +328,17 @@ def _finished(runs: Path) -> Iterator[_Finished]:
     """The finished runs of this machine."""
     here = f"{available_cores()} cores, {platform.machine()}, "
     for file in sorted(runs.glob(f"*/{RUN}")):
-        note, folder = read_json(file), file.parent
-        if note.get("status") == "done" and str(note.get("machine")).startswith(here) and (folder / SCORES).is_file():
-            settings = _comparable(flat(read_yaml(folder / CONFIG)["config"]))
-            judged = int(read_json(folder / SCORES)["images"])
-            yield _Finished(folder, int(note["steps"]), float(note["seconds"]), judged, settings)
+        try:
+            note, folder = read_json(file), file.parent
+            is_here = note.get("status") == "done" and str(note.get("machine")).startswith(here)
+            if is_here and (folder / SCORES).is_file():
+                settings = _comparable(flat(read_yaml(folder / CONFIG)["config"]))
+                judged = int(read_json(folder / SCORES)["images"])
+                steps, seconds = int(note["steps"]), float(note["seconds"])
+                if steps > 0 and math.isfinite(seconds):
+                    yield _Finished(folder, steps, seconds, judged, settings)
+        except (FtcsegError, *_NONSENSE):  # a run that says nothing sound of itself tells nothing about others
+            continue
 
 
 def _size_of(folder: Path) -> int:
@@ -345,9 +354,14 @@ def _machine() -> dict[str, object]:
 def _remembered(file: Path) -> dict[str, Timed]:
     """What was timed before; a file that cannot be read is as good as none."""
     try:
-        return {key: Timed(**told) for key, told in read_json(file).items()}
-    except (DataError, TypeError, AttributeError):
+        known = {key: Timed(**told) for key, told in read_json(file).items()}
+    except (DataError, *_NONSENSE):
         return {}
+    return {key: timed for key, timed in known.items() if all(map(_is_amount, asdict(timed).values()))}
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 # ---------------------------------------------------------------- the whole plan

@@ -12,7 +12,7 @@ from ftcseg.data.split import Split
 from ftcseg.data.split_files import read_split
 from ftcseg.errors import UsageError
 from ftcseg.files import read_json
-from ftcseg.inference import MODEL, NOTE, PAIR, same_classes
+from ftcseg.inference import MODEL, places_in, same_classes
 from ftcseg.nets.folder import WEIGHTS, ModelSpec, build_net, fill, read_spec
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.train import checkpoint
@@ -55,7 +55,8 @@ class FinishedRun:
 
     def judged(self) -> Dataset:
         """The images that the run is evaluated on."""
-        part = str(read_json(self.folder / "scores.json")["part"])
+        scores = read_json(self.folder / "scores.json")
+        part = str(scores.get("part")) if isinstance(scores, dict) else ""
         return self._images().only(self.held.get(part, [])).labeled()
 
     def sequences(self) -> dict[str, str]:
@@ -67,9 +68,7 @@ class FinishedRun:
         return Dataset(self.examination.description, self.examination.records)
 
     def _places(self) -> dict[str, Any]:
-        note = read_json(self.folder / NOTE)
-        places: dict[str, Any] = note.get("parts", PAIR)
-        return places
+        return places_in(self.folder)
 
     def _network(self, place: str, name: str) -> Segmenter:
         if not checkpoint.exists(self.folder / FOLDER, name):

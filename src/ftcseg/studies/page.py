@@ -6,11 +6,10 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from ftcseg.report.page import folded, note, page, section, table
+from ftcseg.report.page import escape, folded, note, page, section, table
 from ftcseg.report.pictures import file_url
 from ftcseg.studies.figures import Figure, Pictures
 from ftcseg.studies.tables import Answer, Table, numeric, paper_note
@@ -154,7 +153,7 @@ def _list(texts: Sequence[str]) -> str:
 
 
 def _link(address: str, text: str) -> str:
-    return f'<a href="{escape(quote(address))}">{escape(text)}</a>'
+    return f'<a href="{escape(quote(address, errors="replace"))}">{escape(text)}</a>'
 
 
 def _prose(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ftcseg import api
-from ftcseg.errors import FtcsegError, UsageError
+from ftcseg.errors import FtcsegError, NotWritten, UsageError
 from ftcseg.files import read_json, write_json
 from ftcseg.parallel import Progress, silent
 from ftcseg.studies.answering import Inquiry, Stand, write_answer
@@ -49,8 +49,9 @@ class PlannedRun:
     @property
     def done(self) -> bool:
         """Whether the run is finished and its scores can be read."""
-        note = self.run / "run.json"
-        return (self.run / "scores.json").is_file() and note.is_file() and read_json(note).get("status") == "done"
+        file = self.run / "run.json"
+        note = read_json(file) if (self.run / "scores.json").is_file() and file.is_file() else {}
+        return isinstance(note, dict) and note.get("status") == "done"
 
     @property
     def step(self) -> int | None:
@@ -58,7 +59,15 @@ class PlannedRun:
         if not (self.run / CONFIG).is_file():
             return None
         states = [self.run / FOLDER / name / STATE_FILE for name in RESUMABLE]
-        return max((int(read_json(state)["clock"]["step"]) for state in states if state.is_file()), default=0)
+        return max((_step_in(state) for state in states if state.is_file()), default=0)
+
+
+def _step_in(state: Path) -> int:
+    """The step of a checkpoint; 0 where it does not tell: whether it is whole is found out by going on from it."""
+    told = read_json(state)
+    clock = told.get("clock") if isinstance(told, dict) else None
+    step = clock.get("step") if isinstance(clock, dict) else None
+    return step if type(step) is int else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,7 @@ def one_by_one(work: Work) -> Iterator[Ended]:
                 if one.run not in told:
                     work.say(f"\n{work.name(one)}: {_who(error)}; it is left there and looked at again at the end")
                 told.add(one.run)
-            except StudyStopped:
+            except (StudyStopped, NotWritten):  # a disk without room costs every run: stop before the next is begun
                 raise
             except FtcsegError as error:  # one method that cannot run must not cost the others
                 yield Ended(one, str(error))
@@ -190,6 +199,8 @@ def run_study(
         say(f"\nmeasuring {wanted.measure.name}")
         try:
             take(wanted, inquiry.place, progress)
+        except NotWritten:
+            raise
         except FtcsegError as error:
             failures.append(f"{wanted.measure.name}: {error}")
             say(f"failed: {error}")

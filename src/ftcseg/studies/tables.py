@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
+from ftcseg.files import shown
 from ftcseg.studies.figures import Figure
 from ftcseg.studies.statistics import Summary
 
@@ -179,7 +180,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _line(text: str) -> str:
     """Without breaks: a cell, a heading and a comment end with their line."""
-    return " ".join(text.split())
+    return shown(" ".join(text.split()))
 
 
 def _plain(text: str) -> str:
@@ -188,8 +189,9 @@ def _plain(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A sentence of a study, which may hold `code`; what it quotes must not become a tag."""
-    return _line(text).replace("<", r"\<")
+    """A sentence of a study, which may hold `code`; what it quotes must become neither a tag nor a link."""
+    parts = re.split(r"(`[^`]*`)", _line(text))
+    return "".join(part if place % 2 else re.sub(r"[<\[]", r"\\\g<0>", part) for place, part in enumerate(parts))
 
 
 def _tex(text: str) -> str:

@@ -27,8 +27,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ftcseg.errors import FtcsegError
-from ftcseg.files import MAX_TEXT_BYTES
+from ftcseg.errors import FtcsegError, NotWritten
+from ftcseg.files import MAX_TEXT_BYTES, parse_json, room_at
 
 STATE_FILE = "state.json"
 FORMAT = 1
@@ -38,6 +38,20 @@ class CheckpointError(FtcsegError):
     """A checkpoint cannot be written or read; says which file and what to do."""
 
     exit_code = 4
+
+
+class CheckpointNotWritten(CheckpointError, NotWritten):
+    """There was no room for a checkpoint, or no folder; the previous one is whole."""
+
+
+class RunGone(CheckpointError):
+    """The run folder was deleted, moved or given to another run under a run's feet."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(
+            f"The run folder {run} was deleted, moved or replaced while the run was going on. Nothing more was "
+            f"written there. Put it back and continue with --resume, or start the run again in another folder."
+        )
 
 
 class _Damaged(Exception):
@@ -77,11 +91,14 @@ class _Lazy(Mapping[str, Tensor]):
 
 
 def write(folder: Path, name: str, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
-    """Put a checkpoint in the place of the one called `name`; on any error that one stays."""
+    """Put a checkpoint in the place of the one called `name`; on any error that one stays.
+
+    The folder must be there: one that vanished is not made again in silence.
+    """
     new = folder / f"{name}.new"
     try:
         settle(folder, name)
-        new.mkdir(parents=True)
+        new.mkdir()
         files = {part: _write_tensors(_tensor_file(new, part), tensors) for part, tensors in parts.items()}
         _write_state(new / STATE_FILE, {**state, "format": FORMAT, "sha256": files})
         _flush(new)
@@ -125,6 +142,40 @@ def settle(folder: Path, name: str) -> None:
         _remove(path)
 
 
+def settle_all(folder: Path) -> None:
+    """Settle every checkpoint of a folder, so that what a killed process left is neither damage nor in the way."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    for name in sorted({path.stem for path in found if path.suffix in (".new", ".old")}):
+        try:
+            settle(folder, name)
+        except OSError as error:
+            raise _cannot_write(folder, name, error) from error
+
+
+def copy(folder: Path, source: str, name: str) -> None:
+    """Put a copy of a whole checkpoint in the place of the one called `name`."""
+    new = folder / f"{name}.new"
+    try:
+        settle(folder, name)
+        shutil.copytree(folder / source, new)
+        for path in (*new.iterdir(), new):
+            _flush(path)
+        _verify(new)
+        _swap(folder, name)
+    except (OSError, _Damaged) as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise _cannot_write(folder, name, error) from error
+
+
+def remove(folder: Path, name: str) -> None:
+    """Take a checkpoint away, whole or not."""
+    try:
+        for end in ("", ".new", ".old"):
+            _remove(folder / f"{name}{end}")
+    except OSError as error:
+        raise _cannot_write(folder, name, error) from error
+
+
 def _swap(folder: Path, name: str) -> None:
     now, new, old = folder / name, folder / f"{name}.new", folder / f"{name}.old"
     if now.exists():
@@ -159,9 +210,12 @@ def _verify(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise FileNotFoundError(path)
     state = _read_state(path)
-    if state["format"] != FORMAT:
-        raise _Damaged(f"its format is {state['format']}, and this version of ftcseg reads {FORMAT}")
-    for part, expected in state["sha256"].items():
+    if state.get("format") != FORMAT:
+        raise _Damaged(f"its format is {state.get('format')!r:.40}, and this version of ftcseg reads {FORMAT}")
+    sums = state.get("sha256")
+    if not isinstance(sums, dict) or not all(part.isidentifier() for part in sums):  # names of files, and no paths
+        raise _Damaged(f"{STATE_FILE} names files that belong to no checkpoint")
+    for part, expected in sums.items():
         file = _tensor_file(path, part)
         if not file.is_file() or _sha256(file) != expected:
             raise _Damaged(f"{file.name} does not match its checksum")
@@ -173,7 +227,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > MAX_TEXT_BYTES:
             raise _Damaged(f"{STATE_FILE} is too large to be one")
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = parse_json(file.read_text(encoding="utf-8"))
         seal = state.pop("seal")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _Damaged(f"{STATE_FILE} is missing or damaged") from error
@@ -191,14 +245,12 @@ def _is_whole(path: Path) -> bool:
 
 
 def _cannot_write(folder: Path, name: str, error: Exception) -> CheckpointError:
-    try:
-        free = f"{shutil.disk_usage(folder).free / 2**20:,.0f} MB are free there"
-    except OSError:
-        free = "the folder cannot be looked at"
+    if not folder.is_dir():
+        return RunGone(folder.parent)
     kept = "The previous one is untouched." if exists(folder, name) else "There is none before it."
-    return CheckpointError(
+    return CheckpointNotWritten(
         f"The checkpoint {folder / name} could not be written: {error}. {kept} Check that the folder may be "
-        f"written and that its disk and quota have room ({free}), then resume the run."
+        f"written and that its disk and quota have room ({room_at(folder / name)}), then resume the run."
     )
 
 

@@ -73,6 +73,24 @@ class IntervalDone:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesUnread:
+    """Unlabelled files could not be read for the first time, and others were taken in their place."""
+
+    clock: Clock
+    files: tuple[str, ...]
+    count: int  # of all so far
+    images: int  # that there are
+    allowed: int  # more than these end the run
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something about the machine that the user should know and that changes no number."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluated:
     """The predictors have been scored; `best` says whether no earlier checkpoint was better."""
 
@@ -119,7 +137,17 @@ class RunDone:
 
 
 Event: TypeAlias = (
-    RunPlanned | RunStarted | StepDone | IntervalDone | Evaluated | Saved | Skipped | RolledBack | RunDone
+    RunPlanned
+    | RunStarted
+    | StepDone
+    | IntervalDone
+    | FilesUnread
+    | Noted
+    | Evaluated
+    | Saved
+    | Skipped
+    | RolledBack
+    | RunDone
 )
 Listener: TypeAlias = Callable[[Event], None]
 Emit: TypeAlias = Callable[[Event], None]

@@ -1,8 +1,9 @@
 """Numbers that are none: found before they spread, skipped, rolled back, and in the end reported.
 
-Loss, gradient and statistics are looked at before the update: a bad step is skipped and leaves no trace. Weights are
-looked at after it, the student's before a teacher follows: bad ones cannot be skipped any more, so the run goes back to
-its last good state and learns more slowly. Whatever keeps happening ends the run with the names of the files involved.
+Loss, gradient, statistics and whatever else a step says are looked at before the update: a bad step is skipped and
+leaves no trace. Weights are looked at after it, the student's before a teacher follows: bad ones cannot be skipped any
+more, so the run goes back to its last good state and learns more slowly. Whatever keeps happening ends the run with the
+names of the files involved.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ class Guard:
         self._slots.remember()
 
     def check_step(self, result: StepResult, norm: Tensor) -> None:
-        """Refuse a step whose loss, gradient or statistics are not finite. Asks the device once."""
+        """Refuse a step whose loss, gradient, statistics or other numbers are not finite. Asks the device once."""
         statistics = self._slots.floating()
-        bad = ~(result.loss.isfinite() & norm.isfinite() & _all_finite(statistics.values()))
+        told = [number.isfinite().all() for number in _told(result).values()]
+        bad = ~(torch.stack([*told, norm.isfinite()]).all() & _all_finite(statistics.values()))
         if self._machine.highest(bad):
             raise NotFinite(_culprit_of_step(result, norm, statistics), moved=False)
 
@@ -99,6 +101,10 @@ class Guard:
         self.check(self._followers | self._slots.floating())
         self._skips = 0
         self._culprits = []
+
+    def check_all(self) -> None:
+        """Refuse a method that is not finite: before it is judged, and before its results are made."""
+        self.check(self._trained | self._followers | self._slots.floating())
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
         """Refuse any of these that is not finite: the last look before a checkpoint."""
@@ -118,6 +124,7 @@ class Guard:
         self._skips += self._machine.highest(int(not blameless or trouble.what != "gradient"))
         state = self._trained | self._followers | self._slots.floating()
         hurt = self._machine.highest(~_all_finite(state.values()))  # a skip mends no weight
+        trouble.what = _first_bad(state) or trouble.what  # of which the loss was but the symptom
         return not hurt and self._skips < self.params.skips
 
     def count_roll_back(self, trouble: NotFinite, clock: Clock) -> None:
@@ -199,6 +206,12 @@ def _all_finite(tensors: Iterable[Tensor]) -> Tensor:
     return get_total_norm(list(tensors)).isfinite()
 
 
+def _told(result: StepResult) -> dict[str, Tensor]:
+    """All that a step says in numbers; the journal adds it up, and a checkpoint keeps the sums."""
+    conf = {} if result.pseudo is None else {"confidence of the pseudo-labels": result.pseudo.conf}
+    return {"loss": result.loss, **result.parts, **conf}
+
+
 def _culprit_of_step(result: StepResult, norm: Tensor, statistics: Mapping[str, Tensor]) -> str:
     if not bool(result.loss.isfinite()):
         parts = [name for name, part in result.parts.items() if not bool(part.isfinite().all())]
@@ -206,6 +219,9 @@ def _culprit_of_step(result: StepResult, norm: Tensor, statistics: Mapping[str, 
     bad = _first_bad(statistics)
     if bad:
         return bad
+    silent = [name for name, number in _told(result).items() if not bool(number.isfinite().all())]
+    if silent:
+        return silent[0]
     return "gradient" if not bool(norm.isfinite()) else "a number of another process"
 
 

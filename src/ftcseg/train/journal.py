@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftcseg.train.events import Event, IntervalDone, Listener, PseudoRow, RunStarted, Skipped, StepDone
+from ftcseg.train.events import Event, FilesUnread, IntervalDone, Listener, PseudoRow, RunStarted, Skipped, StepDone
 from ftcseg.train.machine import Machine
 from ftcseg.train.memory import device_peak_bytes, resident_bytes
+from ftcseg.train.unreadable import Unreadable
 from ftcseg.types import Clock
 
 _MB = 2**20
@@ -32,12 +33,14 @@ class Journal:
         every: int,
         machine: Machine,
         facts: Callable[[], Mapping[str, Tensor]] = dict,
+        unreadable: Unreadable | None = None,
     ) -> None:
-        """`facts` is the method's own: read once per interval."""
+        """`facts` is the method's own: read once per interval. `unreadable` says how many files may be."""
         self._listeners = listeners if machine.is_first else ()
         self._every = every
         self._machine = machine
         self._facts = facts
+        self._unreadable = unreadable or Unreadable(machine, images=0, share=0.0)
         self._sums = _Sums(machine.device)
         self._began = self._since = time.perf_counter()
         self._images = 0
@@ -52,6 +55,7 @@ class Journal:
         if isinstance(event, StepDone):
             self._sums.add(event)
             self._images += event.images
+            self._see_unread(event)
         else:
             self._tell(event)
         if isinstance(event, Skipped):
@@ -62,13 +66,20 @@ class Journal:
 
     def state(self) -> dict[str, Any]:
         """The sums of the interval that is under way, over all processes."""
-        return _added(self._machine.gather(self._sums.plain()))
+        return _added(self._machine.gather(self._sums.plain())) | {"unread": list(self._unreadable.names)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take up the interval where it was; the first process does so for all."""
         self._sums = _Sums(self._machine.device)
         if self._machine.is_first:
             self._sums.fill(state)
+        self._unreadable.load(state.get("unread", ()))  # older runs did not count them
+
+    def _see_unread(self, event: StepDone) -> None:
+        fresh, seen = self._unreadable.see(event.unreadable), self._unreadable
+        if fresh:
+            self._tell(FilesUnread(event.clock, fresh, len(seen.names), seen.images, seen.allowed))
+            seen.check()
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

@@ -2,7 +2,8 @@
 
 Three checkpoints: `last` is where the run stood when it was last saved, and where it ended; `last_good` is where it
 stood at the last evaluation, and what a roll-back returns to; `best` had the best score. A run goes on from the newer
-one of the first two, or from the other where that one is damaged.
+one of the first two, or from the other where that one is damaged, or from the best where both are; what was found
+damaged is said aloud.
 
 Where a run asks for it (`keep_at`), the method's parameters and buffers at certain steps stay as well, as `step-N`:
 without the optimiser, to be looked at later and never gone on from. Nothing deletes them.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from ftcseg import __version__
+from ftcseg.files import not_written
 from ftcseg.train import chance, checkpoint
-from ftcseg.train.checkpoint import Checkpoint, CheckpointError
+from ftcseg.train.checkpoint import Checkpoint, CheckpointError, RunGone
 from ftcseg.train.events import Scores
 from ftcseg.train.guard import Guard
 from ftcseg.train.optim import Optim
@@ -30,6 +32,7 @@ from ftcseg.types import Clock
 
 FOLDER = "checkpoints"
 RESUMABLE = ("last", "last_good")
+BEST = "best"
 
 
 class Survivor(Protocol):
@@ -58,6 +61,8 @@ class KeeperParams:
     """Of the method's first predictor; higher is better."""
     identity: Mapping[str, str] = field(default_factory=dict)
     """Hashes of config and split: a checkpoint of another run is refused."""
+    present: Callable[[], None] = lambda: None
+    """Asked before anything is written: RunGone where the folder is this run's no longer."""
 
 
 class Keeper:
@@ -81,14 +86,16 @@ class Keeper:
         self._saved = -1  # the step in `last`, if that is all there is to say about it
         self._kept = 0  # whatever was to be kept up to this step is on disk
         self._is_fresh = True
+        self._lost: set[str] = set()  # checkpoints that were found damaged
 
     def begin(self, clock: Clock) -> None:
         """Make sure that there is a good state to return to, and that nobody else's is overwritten."""
-        if self._is_fresh and any(checkpoint.exists(self.folder, name) for name in (*RESUMABLE, "best")):
+        if self._is_fresh and any(checkpoint.exists(self.folder, name) for name in (*RESUMABLE, BEST)):
             raise CheckpointError(
                 f"{self.folder} already holds checkpoints. Resume that run, or give this one a folder of its own."
             )
-        if not checkpoint.exists(self.folder, "last_good"):
+        self._make_folder()
+        if "last_good" in self._lost or not checkpoint.exists(self.folder, "last_good"):
             self.save(clock, "last_good")
 
     def is_due(self, clock: Clock) -> bool:
@@ -129,6 +136,7 @@ class Keeper:
         error: CheckpointError | None = None
         if self._machine.is_first:
             try:
+                self.params.present()
                 for step in self._owed(clock):
                     checkpoint.write(self.folder, kept_name(step), {"model": parts["model"]}, self._about(clock))
                 checkpoint.write(self.folder, name, parts, state)
@@ -149,26 +157,22 @@ class Keeper:
 
     def restore(self) -> Clock | None:
         """Put everything back as the newest whole checkpoint has it; None in a folder without any."""
-        names = [name for name in RESUMABLE if checkpoint.exists(self.folder, name)]
-        if not names:
-            return None
-        whole: dict[str, Checkpoint] = {}
-        damage: list[CheckpointError] = []
-        for name in names:
-            try:
-                whole[name] = checkpoint.read(self.folder, name)
-            except CheckpointError as error:
-                damage.append(error)
+        self._settle()
+        whole, damage = self._found()
         if not whole:
-            raise CheckpointError(" ".join(map(str, damage)))
-        name = max(whole, key=lambda name: _age(whole[name]))  # the first of two that are equally new
+            if not damage:
+                return None
+            told = " ".join(map(str, damage.values()))
+            raise CheckpointError(f"{told} None is whole: start the run again in another folder.")
+        name = max(whole, key=lambda name: (name != BEST, *_age(whole[name])))  # the first of two that are equally new
         self._refuse_strangers(whole[name])
         clock = self._load(whole[name])
         self._guard.load(whole[name].state["guard"])
         self._saved = clock.step if name == "last" else -1
         self._is_fresh = False
-        notes = [*map(str, damage), f"The run goes on from {name}, step {clock.step}."] if damage else []
-        self.note = " ".join([*notes, *self._changes_since(whole[name])])
+        self._lost = set(damage)
+        notes = [*map(str, damage.values()), *([f"The run goes on from {name}, step {clock.step}."] if damage else [])]
+        self.note = " ".join([*notes, *self._mend_best(whole), *self._changes_since(whole[name])])
         return clock
 
     def roll_back(self) -> Clock:
@@ -177,6 +181,54 @@ class Keeper:
         self._optim.scale = self._guard.lr_scale
         self.save(clock)
         return clock
+
+    def _settle(self) -> None:
+        """Finish what a killed process left half way; the first process does so for all."""
+        error: CheckpointError | None = None
+        if self._machine.is_first:
+            try:
+                checkpoint.settle_all(self.folder)
+            except CheckpointError as caught:
+                error = caught
+        if self._machine.highest(int(error is not None)):
+            raise error or CheckpointError("The first process could not settle its checkpoints; see its message.")
+
+    def _found(self) -> tuple[dict[str, Checkpoint], dict[str, CheckpointError]]:
+        """The checkpoints that are whole, and what is wrong with the others."""
+        whole: dict[str, Checkpoint] = {}
+        damage: dict[str, CheckpointError] = {}
+        for name in (*RESUMABLE, BEST):
+            if checkpoint.exists(self.folder, name):
+                try:
+                    whole[name] = checkpoint.read(self.folder, name)
+                except CheckpointError as error:
+                    damage[name] = error
+        return whole, damage
+
+    def _mend_best(self, whole: Mapping[str, Checkpoint]) -> list[str]:
+        """A best that is damaged comes back from its twin, if the last evaluation was the best one; else it is lost."""
+        if BEST not in self._lost:
+            return []
+        step = self._best["step"]
+        twin = next((name for name, found in whole.items() if _age(found) == (step, step)), None)
+        if twin is not None:
+            if self._machine.is_first:
+                checkpoint.copy(self.folder, twin, BEST)
+            return [f"The best was copied from {twin}, which holds the same."]
+        if self._machine.is_first:
+            checkpoint.remove(self.folder, BEST)
+        self._best |= {"score": None, "step": None}
+        self._saved = -1  # what `last` says of the best is no longer so
+        return ["The best so far is lost; the best from here on is kept."]
+
+    def _make_folder(self) -> None:
+        if self._machine.is_first:
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except FileNotFoundError as error:
+                raise RunGone(self.folder.parent) from error
+            except OSError as error:
+                raise not_written(self.folder, error) from error
 
     def _state(self, clock: Clock) -> dict[str, Any]:
         return {

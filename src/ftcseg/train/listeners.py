@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -12,11 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ftcseg.errors import FtcsegError
+from ftcseg.files import disk_trouble, not_written, parse_json, shown
+from ftcseg.train.checkpoint import RunGone
 from ftcseg.train.events import (
     Evaluated,
     Event,
+    FilesUnread,
     IntervalDone,
+    Noted,
     PseudoRow,
     RolledBack,
     RunDone,
@@ -39,25 +43,35 @@ class JsonLines:
     """metrics.jsonl and pseudo.jsonl in the run folder: one JSON object per line, each with its `step`.
 
     When a run goes on from an earlier step, lines beyond it are cut off and written again. Except for what stands under
-    `timing`, the files of a run that was killed and resumed are those of a run that was not.
+    `timing`, and for lines of kind `note` that tell what was found damaged, the files of a run that was killed and
+    resumed are those of a run that was not.
     """
 
     def __init__(self, run: Path) -> None:
         self._metrics = run / METRICS_FILE
         self._pseudo = run / PSEUDO_FILE
+        self._judged_anew = False
 
     def __call__(self, event: Event) -> None:
         """Write down what is worth a line."""
         match event:
-            case RunStarted(clock):
+            case RunStarted(clock, note):
                 self._cut(clock.step)
+                self._judged_anew = True
+                if note:
+                    _append(self._metrics, {"step": clock.step, "kind": "note", "note": note})
             case IntervalDone():
                 _append(self._metrics, _training_line(event))
                 if event.pseudo is not None or event.facts:
                     _append(self._pseudo, _pseudo_line(event))
             case Evaluated(clock, scores, best, seconds):
+                if self._judged_anew:  # the first of this process: the one before was perhaps killed after its line
+                    cut_beyond(self._metrics, clock.step, again="scores")
+                self._judged_anew = False
                 line = {"step": clock.step, "kind": "scores", "scores": scores, "best": best}
                 _append(self._metrics, line | {"timing": {"seconds": round(seconds, 3)}})
+            case FilesUnread(clock, files, count):
+                _append(self._metrics, {"step": clock.step, "kind": "unreadable", "files": files, "count": count})
             case Skipped(clock, what, ids):
                 _append(self._metrics, {"step": clock.step, "kind": "skipped", "what": what, "files": ids})
             case RolledBack(clock, since, what, ids, lr_scale):
@@ -72,24 +86,67 @@ class JsonLines:
             cut_beyond(path, step)
 
 
-def cut_beyond(path: Path, step: int) -> None:
-    """Shorten a file of lines to those not beyond `step`; a torn last line goes too."""
+def cut_beyond(path: Path, step: int, again: str = "") -> None:
+    """Shorten a file of lines to those not beyond `step`; a torn last line goes too.
+
+    A line of kind `again` is about to be written again for this very step.
+    """
     if not path.exists():
         return
     keep = 0
     with path.open("rb") as file:
         for line in file:
-            if not line.endswith(b"\n") or _step_of(line) > step:
+            at, kind = _place_of(line)
+            if not line.endswith(b"\n") or at > step or (at == step and kind == again):
                 break
             keep += len(line)
-    os.truncate(path, keep)
+    with disk_trouble(path):
+        os.truncate(path, keep)
 
 
-def _step_of(line: bytes) -> float:
+def _place_of(line: bytes) -> tuple[float, str | None]:
+    """The step and the kind of a line."""
     try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")  # a line that says nothing is torn
+        entry = parse_json(line)
+        return int(entry["step"]), entry.get("kind")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return math.inf, None  # a line that says nothing is torn
+
+
+class LogFile(io.TextIOBase):
+    """Text added to a file at once and unbuffered: what could not be written is told, and does not come up again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("a+b", buffering=0)
+            self._end_line()
+        except OSError as error:
+            raise not_written(path, error) from error
+
+    def write(self, text: str, /) -> int:
+        """Add the text, all of it."""
+        left = text.encode()
+        try:
+            while left:  # a disk that is nearly full takes a part
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise not_written(self._path, error) from error
+        return len(text)
+
+    def close(self) -> None:
+        """Let go of the file, if there is one."""
+        if "_file" in vars(self):
+            self._file.close()
+        super().close()
+
+    def _end_line(self) -> None:
+        """End a line that an earlier process could not."""
+        size = self._file.seek(0, os.SEEK_END)
+        if size:
+            self._file.seek(size - 1)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
@@ -99,10 +156,7 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())  # on disk before the checkpoint that counts on it
     except OSError as error:
-        raise FtcsegError(
-            f"{path} could not be written: {error.strerror}. Check that the folder may be written and that its "
-            f"disk has room, then resume the run."
-        ) from error
+        raise not_written(path, error) if path.parent.is_dir() else RunGone(path.parent) from error
 
 
 def _sayable(value: Any) -> Any:
@@ -155,7 +209,7 @@ class Terminal:
         """Show what a person wants to see."""
         match event:
             case RunPlanned():
-                self._names = event.classes
+                self._names = tuple(map(shown, event.classes))
                 self._print(plan_text(event))
             case RunStarted(clock, note):
                 if clock.step or note:  # of a fresh start the plan has said everything
@@ -167,6 +221,10 @@ class Terminal:
                 self._judged = _judged(clock.step, scores)
                 told = "; ".join(f"{predictor} {_scores_text(values)}" for predictor, values in scores.items())
                 self._print(f"step {clock.step}: {told}" + (" (best)" if best else ""))
+            case FilesUnread():
+                self._print(_unread_text(event))
+            case Noted(text):
+                self._print(text)
             case Skipped(clock, what, ids):
                 self._print(f"step {clock.step} skipped: {what} is not finite ({', '.join(ids[:4])})")
             case RolledBack(clock, since, what, _, lr_scale):
@@ -204,6 +262,7 @@ class Terminal:
         return "" if self._judged is None else f"{self._judged.predictor} {self._judged.text}"
 
     def _print(self, text: str) -> None:
+        text = "\n".join(map(shown, text.split("\n")))  # names of files and classes must not steer a terminal
         if self._live is None:
             print(text, file=self._file, flush=True)
         else:
@@ -260,6 +319,14 @@ def _judged(step: int, scores: Scores) -> _Judged | None:
         ious = {score["id"]: score["iou"] for score in values.get("classes", ())}
         return _Judged(step, predictor, _scores_text(values), ious)
     return None
+
+
+def _unread_text(event: FilesUnread) -> str:
+    named = ", ".join(map(shown, event.files[:4])) + (" …" if len(event.files) > 4 else "")
+    return (
+        f"step {event.clock.step}: replaced unlabelled images that cannot be read: {named} ({event.count} of "
+        f"{event.images} so far; more than {event.allowed} end the run)"
+    )
 
 
 def _scores_text(values: Mapping[str, Any]) -> str:

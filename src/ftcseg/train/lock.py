@@ -12,12 +12,14 @@ import errno
 import json
 import os
 import socket
+import uuid
 import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ftcseg.errors import UsageError
+from ftcseg.errors import DataError, UsageError
+from ftcseg.files import MAX_NAME_BYTES, disk_trouble, parse_json, read_text
 
 try:
     import fcntl
@@ -40,12 +42,14 @@ class RunLock:
         self.folder = folder
         self._handle: int | None = None
         self._claimed = False
+        self._mark = uuid.uuid4().hex
 
     def __enter__(self) -> RunLock:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not self._lock():
-                self._claim()
+            with disk_trouble(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not self._lock():
+                    self._claim()
         except OSError as error:
             raise UsageError(
                 f"The run folder {self.folder} cannot be used: {error.strerror}. Choose one that may be written."
@@ -60,6 +64,11 @@ class RunLock:
             self._claimed = False
         self._close()  # the lock goes with the last handle; the file stays, since removing it would race
 
+    def is_mine(self) -> bool:
+        """Whether the folder of that name is still the one that was locked, and not another's in its place."""
+        name = CLAIM_FILE if self._claimed else LOCK_FILE
+        return bool(_holder(self.folder / name).get("mark", self._mark) == self._mark)
+
     def _lock(self) -> bool:
         """Take the kernel's lock; False where there is no such thing."""
         if fcntl is None:
@@ -72,8 +81,9 @@ class RunLock:
             if error.errno in _NO_LOCKS_HERE:
                 return False
             raise _in_use(self.folder, _holder(self.folder / LOCK_FILE)) from error
-        os.ftruncate(handle, 0)
-        os.write(handle, _signature())
+        with contextlib.suppress(OSError):  # who holds it is good to know; a full disk must not cost the lock
+            os.ftruncate(handle, 0)
+            os.write(handle, self._signature())
         self._handle = handle
         _held.add(self)
         return True
@@ -84,7 +94,8 @@ class RunLock:
         for _ in range(2):
             with contextlib.suppress(FileExistsError):
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-                os.write(handle, _signature())
+                with contextlib.suppress(OSError):  # as above
+                    os.write(handle, self._signature())
                 os.close(handle)
                 self._claimed = True
                 return
@@ -93,6 +104,9 @@ class RunLock:
                 break
             path.unlink(missing_ok=True)
         raise _in_use(self.folder, _holder(path))
+
+    def _signature(self) -> bytes:
+        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "mark": self._mark}).encode()
 
     def _close(self) -> None:
         if self._handle is not None:
@@ -114,13 +128,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def _signature() -> bytes:
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
-
-
 def _holder(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        holder = json.loads(path.read_text())
+    with contextlib.suppress(DataError, ValueError):
+        holder = parse_json(read_text(path, MAX_NAME_BYTES))
         if isinstance(holder, dict):
             return holder
     return {}

@@ -38,6 +38,7 @@ def run(  # noqa: PLR0913, the loop's whole world, each thing by its name
     while not stop():
         try:
             if keeper.owes_scores(clock):
+                guard.check_all()  # what is judged is kept
                 score(method, keeper, emit, clock, judge)
             if clock.step >= clock.total:
                 break
@@ -65,6 +66,7 @@ def run(  # noqa: PLR0913, the loop's whole world, each thing by its name
     feed.close()
     if keeper.save_where_it_stands(clock):
         emit(Saved(clock, "last"))
+    guard.check_all()  # results are made of what is in memory
     emit(RunDone(clock, finished=clock.step >= clock.total and not keeper.owes_scores(clock)))
     return clock
 

@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ftcseg.distributed import connected
+from ftcseg.files import compiler_caches_here
+from ftcseg.train.fellows import check_fellows, release_fellows, start_others
 from ftcseg.types import SemiBatch
 
 if TYPE_CHECKING:
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 
 Precision: TypeAlias = Literal["32-true", "bf16-mixed", "16-mixed"]
 Item = TypeVar("Item")
+PATIENCE = timedelta(minutes=30)
+"""The longest wait of one process for another that is alive: one half of an evaluation may take much longer than the
+other. Who is dead or hangs is found much sooner, by the watch."""
 
 
 def open_machine(
@@ -34,12 +41,24 @@ def open_machine(
 
     "auto" is the first accelerator there is. Without a wish, precision is half only where the hardware computes in it.
     """
+    compiler_caches_here()  # fabric brings torch's compiler along
     from lightning_fabric import Fabric  # two seconds that only training pays
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
-    chosen = precision or _best_precision(device)
-    strategy = "ddp" if processes * nodes > 1 else "auto"
-    fabric = Fabric(accelerator=device, devices=processes, num_nodes=nodes, strategy=strategy, precision=chosen)
-    fabric.launch()
+    several = processes * nodes > 1
+    strategy = DDPStrategy(process_group_backend=_backend(device), timeout=PATIENCE) if several else "auto"
+    fabric = Fabric(
+        accelerator=device,
+        devices=processes,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=precision or _best_precision(device),
+    )
+    if isinstance(strategy, DDPStrategy):
+        assert strategy.cluster_environment is not None, "Fabric has found out where it runs"
+        start_others(processes, strategy.cluster_environment)
+    with connected():
+        fabric.launch()
     return Machine(fabric)
 
 
@@ -53,6 +72,8 @@ class Machine:
         self.device: torch.device = fabric.device
         self.rank: int = fabric.global_rank
         self.world: int = fabric.world_size
+        self.format: str = str(fabric.strategy.precision.precision)
+        """Of numbers: the precision that was chosen."""
         self._fabric = fabric
 
     @property
@@ -78,10 +99,13 @@ class Machine:
         moved: SemiBatch = self._moved(batch)
         return moved
 
-    def adopt(self, method: nn.Module) -> None:
-        """Move the method here and give every process the first one's weights and statistics."""
-        # Convolutions with channels last are much faster on CPUs (1.7x for efficientnet-lite0) and on tensor cores.
-        method.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    def adopt(self, method: nn.Module, *, channels_last: bool = True) -> None:
+        """Move the method here and give every process the first one's weights and statistics.
+
+        Convolutions with channels last are much faster on CPUs (1.7x for efficientnet-lite0) and on tensor cores.
+        """
+        order = torch.channels_last if channels_last else torch.preserve_format
+        method.to(self.device, memory_format=order)  # type: ignore[call-overload]
         if self.world > 1:
             for tensor in [*method.parameters(), *method.buffers()]:
                 _broadcast(tensor)
@@ -98,7 +122,8 @@ class Machine:
         used = grads[0].new_tensor([p.grad is not None for p in parameters])
         tensors = [*grads, *statistics, used]
         flat = torch.cat([tensor.reshape(-1).to(used.dtype) for tensor in tensors])
-        dist.all_reduce(flat)
+        with connected():
+            dist.all_reduce(flat)
         pieces = torch.split(flat / self.world, [tensor.numel() for tensor in tensors])
         for tensor, piece in zip(tensors, pieces, strict=True):
             tensor.copy_(piece.view(tensor.shape))
@@ -109,8 +134,10 @@ class Machine:
         """The highest of all processes' numbers: the same everywhere."""
         if self.world == 1:
             return int(number)
+        check_fellows()
         shared = torch.as_tensor(number, device=self.device).to(torch.int32).reshape(1)
-        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        with connected():
+            dist.all_reduce(shared, op=dist.ReduceOp.MAX)
         return int(shared)
 
     def gather(self, item: Item) -> list[Item]:
@@ -118,8 +145,17 @@ class Machine:
         if self.world == 1:
             return [item]
         items: list[Any] = [None] * self.world
-        dist.all_gather_object(items, item)
+        with connected():
+            dist.all_gather_object(items, item)
         return items
+
+    def part(self) -> None:
+        """Wait for all processes a last time; from here on each works, and may leave, alone."""
+        if self.world > 1:
+            with connected():
+                dist.barrier()
+            release_fellows()
+            dist.destroy_process_group()
 
     def _moved(self, value: Any) -> Any:
         """Every tensor in it, however deep, on this machine's device."""
@@ -136,8 +172,15 @@ class Machine:
 
 def _broadcast(tensor: Tensor) -> None:
     whole = tensor.detach().contiguous()  # channels_last weights travel in plain order
-    dist.broadcast(whole, src=0)
+    with connected():
+        dist.broadcast(whole, src=0)
     tensor.detach().copy_(whole)
+
+
+def _backend(device: str) -> str:
+    """Sums of counters are made on the CPU wherever the network computes."""
+    on_cuda = device in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+    return "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
 
 
 def _best_precision(device: str) -> Precision:

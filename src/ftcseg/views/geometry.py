@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,15 +91,43 @@ def whole(height: int, width: int, size: tuple[int, int]) -> Window:
 def lay_image(image: Pixels, window: Window, canvas: tuple[int, int]) -> Tensor:
     """(C, H, W) float in [0, 1], bilinear, black in the padding at the right and the bottom."""
     out = np.zeros((image.shape[2], *canvas), dtype=np.float32)
+    lay_into(out, image, window)
+    return torch.from_numpy(out)
+
+
+def lay_into(out: NDArray[np.float32], image: Pixels, window: Window) -> None:
+    """`lay_image` onto a black (C, H, W) canvas of the caller's; one plane is laid once, for all channels."""
     rows, columns = window.size
     box = (window.left, window.top, window.right, window.bottom)
-    for channel in range(image.shape[2]):
-        plane = image[:, :, channel]
-        source = Image.fromarray(plane if plane.dtype == np.uint8 else plane.astype(np.float32))
+    planes = image.shape[2]
+    for channel in range(planes):
+        source = Image.fromarray(_cut(image[:, :, channel], window))
         drawn = np.asarray(source.resize((columns, rows), Image.Resampling.BILINEAR, box=box), dtype=np.float32)
-        out[channel, :rows, :columns] = drawn[:, ::-1] if window.flip else drawn
-    out /= WHITE[image.dtype]
-    return torch.from_numpy(out)
+        shown = out[channel, :rows, :columns]
+        np.divide(drawn[:, ::-1] if window.flip else drawn, WHITE[image.dtype], out=shown, dtype=np.float32)
+    for channel in range(planes, len(out)):
+        out[channel] = out[0]
+
+
+def _cut(plane: Pixels, window: Window) -> Pixels:
+    """A plane of the same shape that holds what the window shows, as bytes or as floats, and elsewhere nothing.
+
+    The shape stays, for Pillow works in another order in a smaller picture, and rounds differently. What holds nothing
+    costs next to nothing.
+    """
+    if plane.dtype == np.uint8 and plane.flags.c_contiguous:
+        return plane  # Pillow looks at it where it is
+    rows = _touched(window.top, window.bottom, window.size[0], plane.shape[0])
+    columns = _touched(window.left, window.right, window.size[1], plane.shape[1])
+    cut = np.zeros(plane.shape, np.uint8 if plane.dtype == np.uint8 else np.float32)
+    cut[rows, columns] = plane[rows, columns]
+    return cut
+
+
+def _touched(start: float, stop: float, count: int, limit: int) -> slice:
+    """The source pixels that `count` canvas pixels depend on, and a few more."""
+    reach = math.ceil(max(1.0, (stop - start) / count)) + 2
+    return slice(max(0, math.floor(start) - reach), min(limit, math.ceil(stop) + reach))
 
 
 def lay_labels(labels: Labels, window: Window, canvas: tuple[int, int]) -> Tensor:

@@ -6,28 +6,38 @@ step without replaying what came before, and the number of loader workers change
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from ftcseg.data.dataset import Dataset
-from ftcseg.errors import DataError
+from ftcseg.data.decoded import is_mapped
+from ftcseg.data.images import planar
+from ftcseg.errors import DataError, ImageError
 from ftcseg.rng import random_for
 from ftcseg.types import Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
 from ftcseg.views.filters import FILTERS
-from ftcseg.views.geometry import GeometryParams, draw_window, fit_channels, lay_image, lay_labels, shown_area
+from ftcseg.views.geometry import (
+    GeometryParams,
+    Window,
+    draw_window,
+    fitting_planes,
+    lay_into,
+    lay_labels,
+    shown_area,
+)
 from ftcseg.views.mix import CutMixParams, draw_box
-from ftcseg.views.photometric import PhotometricParams, apply_looks, draw_look
+from ftcseg.views.photometric import Look, PhotometricParams, apply_looks, draw_look
+from ftcseg.views.workers import Tell, made_ahead, silence
 
 CACHE_BYTES = 1 << 30
 """Decoded images kept in memory per process: a small set is read from disk once."""
+MAPS = 1 << 14
+"""Files kept mapped per process; Linux allows 65530 of them for everything."""
 MAX_SKIPS = 100
 """Unreadable unlabelled images in a row before the batch gives up."""
 
@@ -64,10 +74,13 @@ class Order:
 
 
 class _Shelf:
-    """Decoded samples of a dataset, the first so many bytes of them kept."""
+    """Samples of a dataset as they are cut from: planes one behind the other, grey once.
+
+    What lies in mapped files is shared with all processes and kept; of the rest the first so many bytes.
+    """
 
     def __init__(self, dataset: Dataset, channels: int | None, limit: int = CACHE_BYTES) -> None:
-        self.dataset, self.channels, self.room = dataset, channels, limit
+        self.dataset, self.channels, self.room, self.maps = dataset, channels, limit, MAPS
         self._kept: dict[int, Sample] = {}
 
     def __getitem__(self, index: int) -> Sample:
@@ -75,17 +88,24 @@ class _Shelf:
         if kept is not None:
             return kept
         sample = self.dataset[index]
+        image = sample.image
         if self.channels is not None:
-            sample = replace(sample, image=fit_channels(sample.image, self.channels, sample.id))
-        size = sample.image.nbytes + (sample.labels.nbytes if sample.labels is not None else 0)
-        if size <= self.room:
-            self._kept[index] = sample
-            self.room -= size
-        return sample
+            image = fitting_planes(image, self.channels, sample.id)
+        mapped = is_mapped(image)
+        size = (0 if mapped else image.nbytes) + (sample.labels.nbytes if sample.labels is not None else 0)
+        if size > self.room or mapped > self.maps:
+            return replace(sample, image=image)
+        self.room -= size
+        self.maps -= mapped
+        self._kept[index] = replace(sample, image=planar(image))
+        return self._kept[index]
 
 
-class BatchMaker(TorchDataset[SemiBatch]):
+class BatchMaker:
     """`maker[step]` is the batch of that step, for this rank."""
+
+    labels_first: int = 0
+    """Batches that the run begins with and that hold labelled images alone: nobody would look at the others."""
 
     def __init__(
         self, labeled: Dataset, unlabeled: Dataset | None, plan: ViewPlan, params: ViewParams, seed: int
@@ -111,14 +131,11 @@ class BatchMaker(TorchDataset[SemiBatch]):
             return max(1, len(self.unlabeled.dataset) // (self.params.unlabeled_batch * self.world))
         return max(1, len(self.labeled.dataset) // (self.params.labeled_batch * self.world))
 
-    def __len__(self) -> int:
-        return 1 << 62  # steps do not run out
-
     def __getitem__(self, step: int) -> SemiBatch:
         labeled = self._labeled(step, self.labeled_order, "labeled view")
         if self.plan.labeled_partner:
             labeled = replace(labeled, partner=self._labeled(step, self.partner_order, "labeled partner view"))
-        if self.unlabeled is None:
+        if self.unlabeled is None or step < self.labels_first:
             return SemiBatch(labeled)
         unlabeled, skipped = self._unlabeled(step, "unlabeled view")
         if self.plan.partner:
@@ -130,49 +147,59 @@ class BatchMaker(TorchDataset[SemiBatch]):
         return range(first, first + batch)
 
     def _labeled(self, step: int, order: Order, salt: str) -> Labeled:
-        crop = self.params.geometry.crop
-        images, labels, ids = [], [], []
-        looks: list[Any] = []
+        places = self._places(step, self.params.labeled_batch)
+        samples = [self._needed(order[place]) for place in places]
+        windows: list[Window] = []
+        looks: list[Look] = []
         boxes: list[Tensor] = []
-        for place in self._places(step, self.params.labeled_batch):
-            sample = self.labeled[order[place]]
+        for place, sample in zip(places, samples, strict=True):
             rng = random_for(self.seed, salt, place)
-            window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
-            images.append(lay_image(sample.image, window, crop))
-            assert sample.labels is not None
-            labels.append(lay_labels(sample.labels, window, crop))
-            ids.append(sample.id)
+            windows.append(self._window(sample, rng))
             if self.plan.labeled_strong:
                 looks.append(draw_look(self.params.photometric, rng))
                 boxes.append(self._box(rng))
-        seen = torch.stack(images)
+        seen = self._laid(samples, windows)
         if self.plan.labeled_strong:
             seen = apply_looks(seen, looks)
-        drawn = torch.stack(boxes) if boxes else None
-        return Labeled(self._normalised(seen), torch.stack(labels), tuple(ids), drawn)
+        labels = []
+        for sample, window in zip(samples, windows, strict=True):
+            assert sample.labels is not None
+            labels.append(lay_labels(sample.labels, window, self.params.geometry.crop))
+        ids = tuple(sample.id for sample in samples)
+        return Labeled(self._normalised(seen), torch.stack(labels), ids, torch.stack(boxes) if boxes else None)
 
     def _unlabeled(self, step: int, salt: str) -> tuple[Unlabeled, tuple[str, ...]]:
-        crop = self.params.geometry.crop
-        images, valid, ids = [], [], []
-        looks: list[list[Any]] = [[] for _ in range(self.plan.strong)]
-        boxes: list[list[Tensor]] = [[] for _ in range(self.plan.strong)]
+        places = self._places(step, self.params.unlabeled_batch)
         skipped: list[str] = []
-        for place in self._places(step, self.params.unlabeled_batch):
-            sample = self._readable(place, skipped)
+        samples = [self._readable(place, skipped) for place in places]
+        windows: list[Window] = []
+        looks: list[list[Look]] = [[] for _ in range(self.plan.strong)]
+        boxes: list[list[Tensor]] = [[] for _ in range(self.plan.strong)]
+        for place, sample in zip(places, samples, strict=True):
             rng = random_for(self.seed, salt, place)
-            window = draw_window((sample.image.shape[0], sample.image.shape[1]), self.params.geometry, rng)
-            images.append(lay_image(sample.image, window, crop))
-            valid.append(shown_area(window, crop))
-            ids.append(sample.id)
+            windows.append(self._window(sample, rng))
             for view in range(self.plan.strong):
                 looks[view].append(draw_look(self.params.photometric, rng))
                 boxes[view].append(self._box(rng))
-        weak = torch.stack(images)
+        weak = self._laid(samples, windows)
         strong = tuple(self._normalised(apply_looks(weak, view)) for view in looks)
         masks = tuple(torch.stack(view) for view in boxes)
+        valid = torch.stack([shown_area(window, self.params.geometry.crop) for window in windows])
         filtered = {name: self._normalised(self._filtered(name, weak, step, salt)) for name in self.plan.filters}
-        seen = Unlabeled(self._normalised(weak), strong, masks, torch.stack(valid), tuple(ids), filtered)
-        return seen, tuple(skipped)
+        ids = tuple(sample.id for sample in samples)
+        return Unlabeled(self._normalised(weak), strong, masks, valid, ids, filtered), tuple(skipped)
+
+    def _window(self, sample: Sample, rng: np.random.Generator) -> Window:
+        height, width, _ = sample.image.shape
+        return draw_window((height, width), self.params.geometry, rng)
+
+    def _laid(self, samples: Sequence[Sample], windows: Sequence[Window]) -> Tensor:
+        """(B, C, H, W) float in [0, 1]: every sample's window, laid where it stays."""
+        channels = self.params.in_channels or samples[0].image.shape[2]
+        out = np.zeros((len(samples), channels, *self.params.geometry.crop), dtype=np.float32)
+        for canvas, sample, window in zip(out, samples, windows, strict=True):
+            lay_into(canvas, sample.image, window)
+        return torch.from_numpy(out)
 
     def _box(self, rng: np.random.Generator) -> Tensor:
         crop = self.params.geometry.crop
@@ -182,6 +209,14 @@ class BatchMaker(TorchDataset[SemiBatch]):
         places = self._places(step, self.params.unlabeled_batch)
         rngs = (random_for(self.seed, f"{salt}, {name}", place) for place in places)
         return torch.stack([FILTERS[name](image, rng) for image, rng in zip(weak, rngs, strict=True)])
+
+    def _needed(self, index: int) -> Sample:
+        """A labelled image: there are few of them, and none is left out in silence."""
+        try:
+            return self.labeled[index]
+        except DataError as error:
+            what = f"The labelled image {self.labeled.dataset.records[index].image} cannot be used: {error.what}"
+            raise type(error)(what, remedy=error.remedy, kind=error.kind) from error
 
     def _readable(self, place: int, skipped: list[str]) -> Sample:
         """The image at a place of the order; one that cannot be read is passed over for the next, and named."""
@@ -194,13 +229,17 @@ class BatchMaker(TorchDataset[SemiBatch]):
             except DataError as error:
                 skipped.append(self.unlabeled.dataset.records[index].image)
                 last = error
-        raise last
+        raise ImageError(
+            f"{MAX_SKIPS} unlabelled images in a row cannot be read; the last: {last.what}",
+            remedy="Is their disk there? Then go on with --resume.",
+            kind=last.kind,
+        )
 
     def _normalised(self, images: Tensor) -> Tensor:
         channels = images.shape[1]
         mean = images.new_tensor(_stretched(self.params.mean, channels)).view(1, -1, 1, 1)
         std = images.new_tensor(_stretched(self.params.std, channels)).view(1, -1, 1, 1)
-        return (images - mean) / std
+        return images.sub(mean).div_(std)
 
 
 def _stretched(values: Sequence[float], channels: int) -> list[float]:
@@ -213,57 +252,28 @@ class Stream:
 
     maker: BatchMaker
     workers: int = 0
+    tell: Tell = silence
+    """Hears of every worker that died and was replaced."""
 
-    def __call__(self, start: int) -> Iterator[SemiBatch]:
+    def __call__(self, start: int) -> Generator[SemiBatch]:
         """Batches start, start + 1, ... without end."""
-        if self.workers == 0:
-            step = start
-            while True:
-                yield self.maker[step]
-                step += 1
-        loader: DataLoader[SemiBatch | DataError] = DataLoader(
-            _Spoken(self.maker),
-            batch_size=None,
-            sampler=_From(start),
-            num_workers=self.workers,
-            prefetch_factor=2,
-            worker_init_fn=_start_worker,
-            # Its own: the loader draws a seed for its workers, and the global generator belongs to the run.
-            generator=torch.Generator(),
-        )
-        for batch in loader:
-            if isinstance(batch, Exception):
-                raise batch
-            yield batch
-
-
-class _Spoken(TorchDataset["SemiBatch | DataError"]):
-    """Hands a DataError over instead of raising it: a loader would wrap it in the traceback of its worker."""
-
-    def __init__(self, maker: BatchMaker) -> None:
-        self.maker = maker
-
-    def __getitem__(self, step: int) -> SemiBatch | DataError:
-        try:
-            return self.maker[step]
-        except DataError as error:
-            return error
-
-
-class _From:
-    def __init__(self, start: int) -> None:
-        self.start = start
-
-    def __iter__(self) -> Iterator[int]:
-        step = self.start
+        if self.workers > 0:
+            yield from made_ahead(self.maker.__getitem__, start, self.workers, self.tell)
+        step = start
         while True:
-            yield step
+            yield self.maker[step]
             step += 1
 
 
-def _start_worker(_worker: int) -> None:
-    torch.set_num_threads(1)
-    # A signal to the whole group is for the parent: it decides when to stop, and still wants its batch until then.
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+def loader_rate(stream: Stream, batches: int, start: int = 0) -> float:
+    """Images a second that a stream delivers to somebody who does nothing else but wait for them.
+
+    The first batch is not counted: with it workers start and files are opened.
+    """
+    made = stream(start)
+    next(made)
+    began = time.perf_counter()
+    images = sum(len(next(made).ids) for _ in range(batches))
+    seconds = time.perf_counter() - began
+    made.close()
+    return images / seconds

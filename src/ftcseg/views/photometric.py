@@ -78,16 +78,18 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _turn_hue(images: Tensor, looks: list[Look]) -> Tensor:
+    """The images themselves, turned where they stand."""
     chosen = [i for i, look in enumerate(looks) if look.hue != 0 and look.saturation != 0]
     if not chosen:
         return images
     from kornia.enhance import adjust_hue
 
     radians = images.new_tensor([2 * np.pi * looks[i].hue for i in chosen])
-    return images.index_copy(0, torch.tensor(chosen), adjust_hue(images[chosen], radians).clamp(0, 1))
+    return images.index_copy_(0, torch.tensor(chosen), adjust_hue(images[chosen], radians).clamp_(0, 1))
 
 
 def _blur(images: Tensor, looks: list[Look]) -> Tensor:
+    """The images themselves, blurred where they stand."""
     chosen = [i for i, look in enumerate(looks) if look.sigma > 0]
     if not chosen:
         return images
@@ -97,4 +99,4 @@ def _blur(images: Tensor, looks: list[Look]) -> Tensor:
     side = 2 * int(np.ceil(3 * float(sigma.max()))) + 1  # three sigmas hold the whole bell
     limit = 2 * (min(images.shape[2:]) - 1) + 1  # reflection cannot reach further than the picture
     blurred = gaussian_blur2d(images[chosen], min(side, limit), sigma[:, None].repeat(1, 2))
-    return images.index_copy(0, torch.tensor(chosen), blurred)
+    return images.index_copy_(0, torch.tensor(chosen), blurred)

@@ -11,7 +11,6 @@ makes the pixels of its box unknown. An image that no annotation mentions is unl
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from array import array
@@ -32,6 +31,8 @@ from ftcseg.data.files_found import (
     class_table,
     found,
     is_background,
+    legible,
+    spelled,
     tell_missing,
 )
 from ftcseg.data.shapes import (
@@ -45,7 +46,7 @@ from ftcseg.data.shapes import (
     uncompressed,
 )
 from ftcseg.errors import LayoutError, MaskError
-from ftcseg.files import MAX_ANNOTATION_BYTES, inside, read_text, relative
+from ftcseg.files import MAX_ANNOTATION_BYTES, TooDeep, inside, parse_json, read_text, relative
 from ftcseg.types import IGNORE, ClassTable, Finding, Found, Labels, Part, Record, Shapes
 
 LAYOUT = "coco"
@@ -137,7 +138,9 @@ def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
     file = _parsed(_stamp(inside(root, ref.path)))
     image = file.images.get(ref.key)
     if image is None:
-        raise MaskError(f"{ref.path} no longer lists an image with the id {ref.key}.", remedy="Read the set again.")
+        raise MaskError(
+            f"{ref.path} no longer lists an image with the id {legible(ref.key)}.", remedy="Read the set again."
+        )
     with blamed_on(f"{ref.path}, {image.name}"):
         _require_size(image.size or shape, shape)
     _, class_ids = _classes(_annotation_files(root))
@@ -224,15 +227,15 @@ def _parsed(stamp: Stamp) -> _File:
     path = Path(stamp[0])
     text = read_text(path, MAX_ANNOTATION_BYTES)
     try:
-        top = json.loads(text, object_hook=_compact)
-    except RecursionError as error:
+        top = parse_json(text, _compact)
+    except TooDeep as error:
         raise LayoutError(f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep") from error
     except ValueError as error:
         raise LayoutError(f"{path} is not valid JSON ({error}).", remedy="Export it again.") from error
     images: dict[str, _Image] = {}
     for image in _entries(path, top, "images", _Image):
         if images.setdefault(image.id, image) is not image:
-            raise LayoutError(f"{path} gives the id {image.id} to two images.", remedy="Export it again.")
+            raise LayoutError(f"{path} gives the id {legible(image.id)} to two images.", remedy="Export it again.")
     objects: dict[str, list[_Object]] = {}
     for obj in _entries(path, top, "annotations", _Object):
         objects.setdefault(obj.image, []).append(obj)
@@ -247,7 +250,7 @@ def _compact(entry: dict[str, Any]) -> Any:
             return _object(entry)
         if "file_name" in entry:
             size = (int(entry["height"]), int(entry["width"])) if "height" in entry and "width" in entry else None
-            return _Image(str(entry["id"]), str(entry["file_name"]), size)
+            return _Image(spelled(entry["id"]), str(entry["file_name"]), size)
         if "counts" in entry:
             counts, (height, width) = entry["counts"], entry["size"]
             return _Runs((int(height), int(width)), counts if isinstance(counts, str) else array("q", counts).tobytes())
@@ -269,7 +272,7 @@ def _object(entry: dict[str, Any]) -> _Object:
     number = entry.get("id")
     return _Object(
         number if isinstance(number, int) else 0,
-        str(entry["image_id"]),
+        spelled(entry["image_id"]),
         int(entry["category_id"]),
         shape,
         tuple(float(v) for v in entry.get("bbox") or ()),
@@ -331,7 +334,7 @@ def _listed_records(root: Path, stamp: Stamp, listed: Listed, tally: Tally) -> I
     for image in file.images.values():
         path = _find(image.name, folders, listed)
         if path is None:
-            tell_missing(root, image.name, name, f"Image {image.id}", tally)
+            tell_missing(root, image.name, name, f"Image {legible(image.id)}", tally)
             continue
         bare += image.id not in file.objects
         yield Record(path, Shapes(LAYOUT, name, image.id) if image.id in file.objects else None, part)

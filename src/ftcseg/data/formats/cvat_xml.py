@@ -12,6 +12,7 @@ not. XML that declares a document type or entities is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -278,7 +279,7 @@ def _value(item: _Shape, class_ids: Mapping[str, int]) -> int:
 
 def _z_order(item: _Shape) -> int:
     text = item.values.get("z_order", "0")
-    return int(text) if text.lstrip("-").isdecimal() and len(text) < 10 else 0
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else 0
 
 
 def _polygon(labels: Labels, values: _Values, value: int) -> None:

@@ -36,6 +36,7 @@ from ftcseg.data.files_found import (
     files_in,
     found,
     is_background,
+    legible,
     stem,
     subfolders,
     tell_missing,
@@ -88,7 +89,8 @@ def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
     height, width = data.get("imageHeight") or shape[0], data.get("imageWidth") or shape[1]
     if (height, width) != shape:
         raise MaskError(
-            f"{ref.path} was drawn on {width}x{height} pixels, but the image has {shape[1]}x{shape[0]}.",
+            f"{ref.path} was drawn on {legible(width)}x{legible(height)} pixels, "
+            f"but the image has {shape[1]}x{shape[0]}.",
             remedy="Use the image that was annotated.",
             kind="size-mismatch",
         )
@@ -213,8 +215,8 @@ def _circle(labels: Labels, item: _Shape, value: int) -> None:
     points = _points(item)
     if len(points) != 2:
         raise _bad_shape("A circle needs its centre and a point on its edge.")
-    center, edge = (float(points[0, 0]), float(points[0, 1])), points[1]
-    fill_circle(labels, center, math.hypot(edge[0] - center[0], edge[1] - center[1]), value)
+    (x, y), (edge_x, edge_y) = points.tolist()  # plain numbers, whose difference may be infinite without a warning
+    fill_circle(labels, (x, y), math.hypot(edge_x - x, edge_y - y), value)
 
 
 def _mask(labels: Labels, item: _Shape, value: int) -> None:

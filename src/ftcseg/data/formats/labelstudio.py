@@ -12,7 +12,6 @@ without annotation is unlabelled, one that was submitted without any region is n
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +31,8 @@ from ftcseg.data.files_found import (
     files_in,
     found,
     is_background,
+    legible,
+    spelled,
     suffix,
     tell_missing,
     with_listed_parts,
@@ -47,7 +48,7 @@ from ftcseg.data.shapes import (
     turned,
 )
 from ftcseg.errors import LayoutError, MaskError
-from ftcseg.files import MAX_ANNOTATION_BYTES, inside, read_text
+from ftcseg.files import MAX_ANNOTATION_BYTES, TooDeep, inside, parse_json, read_text
 from ftcseg.types import IGNORE, ClassTable, Finding, Found, Labels, Record, Shapes
 
 LAYOUT = "label-studio"
@@ -95,7 +96,7 @@ def records(root: Path) -> Found:
         for task in _parsed(stamp).values():
             path = _find(task.url, listed)
             if path is None:
-                tell_missing(root, _names(task.url)[-1] or "?", name, f"Task {task.id}", tally)
+                tell_missing(root, _names(task.url)[-1] or "?", name, f"Task {legible(task.id)}", tally)
                 continue
             if path in result:
                 detail = f"{path} belongs to more than one task; the first counts."
@@ -113,11 +114,11 @@ def draw(root: Path, ref: Shapes, shape: tuple[int, int]) -> Labels:
     number, *names = ref.key.split("\n")
     task = _parsed(_stamp(inside(root, ref.path))).get(number)
     if task is None:
-        raise MaskError(f"{ref.path} no longer holds the task {number}.", remedy="Read the set again.")
+        raise MaskError(f"{ref.path} no longer holds the task {legible(number)}.", remedy="Read the set again.")
     class_ids = {name: i for i, name in enumerate(names)}
     labels: Labels = np.zeros(shape, dtype=np.int16)
     for i, region in enumerate(task.regions or (), 1):
-        with blamed_on(f"{ref.path}, task {number}, region {i}"):
+        with blamed_on(f"{ref.path}, task {legible(number)}, region {i}"):
             _require_size(region, shape)
             _paint(labels, region.value, _class_id(region.label, class_ids))
     return labels
@@ -154,8 +155,8 @@ def _looks_like_export(stamp: _Stamp) -> bool:
 def _parsed(stamp: _Stamp) -> dict[str, _Task]:
     path = Path(stamp[0])
     try:
-        tasks = json.loads(read_text(path, MAX_ANNOTATION_BYTES), object_hook=_compact)
-    except RecursionError as error:
+        tasks = parse_json(read_text(path, MAX_ANNOTATION_BYTES), _compact)
+    except TooDeep as error:
         raise LayoutError(f"{path} is nested too deeply.", remedy="Is it the right file?", kind="too-deep") from error
     except ValueError as error:
         raise LayoutError(f"{path} is not valid JSON ({error}).", remedy="Export it again.") from error
@@ -182,7 +183,7 @@ def _task(entry: dict[str, Any]) -> _Task:
     url = given if isinstance(given, str) else next((t for t in texts if suffix(_names(t)[0]) in IMAGE_SUFFIXES), "")
     done = [a for a in entry["annotations"] if isinstance(a, dict) and not a.get("was_cancelled")]
     regions = tuple(_regions(done[0].get("result"))) if done else None
-    return _Task(str(entry.get("id")), url, regions, len(done))
+    return _Task(spelled(entry.get("id")), url, regions, len(done))
 
 
 def _regions(results: Any) -> Iterator[_Drawn]:
@@ -239,7 +240,8 @@ def _require_size(region: _Drawn, shape: tuple[int, int]) -> None:
         raise _bad_region("The image was rotated while it was annotated.")
     if region.size != shape:
         raise MaskError(
-            f"It was drawn on {region.size[1]}x{region.size[0]} pixels, but the image has {shape[1]}x{shape[0]}.",
+            f"It was drawn on {legible(region.size[1])}x{legible(region.size[0])} pixels, "
+            f"but the image has {shape[1]}x{shape[0]}.",
             remedy="Use the image that was annotated.",
             kind="size-mismatch",
         )
@@ -267,15 +269,16 @@ def _outline(value: _Value, shape: tuple[int, ...]) -> Points:
     scale = np.array([shape[1], shape[0]]) / 100
     try:
         rotation = float(value.get("rotation") or 0)
-        if "points" in value:
-            points = np.array(value["points"], dtype=np.float64)
-            return points * scale if points.ndim == 2 and points.shape[1] == 2 else points
-        x, y = np.array([value["x"], value["y"]], dtype=np.float64) * scale
-        if "radiusX" in value:
-            radii = np.array([value["radiusX"], value["radiusY"]], dtype=np.float64) * scale
-            return turned(ellipse_points(x, y, *radii), (x, y), rotation)
-        width, height = np.array([value["width"], value["height"]], dtype=np.float64) * scale
-        return turned(box_points(x, y, x + width, y + height), (x, y), rotation)  # about its first corner
+        with np.errstate(over="ignore", invalid="ignore"):  # absurd points are judged when they are drawn
+            if "points" in value:
+                points = np.array(value["points"], dtype=np.float64)
+                return points * scale if points.ndim == 2 and points.shape[1] == 2 else points
+            x, y = np.array([value["x"], value["y"]], dtype=np.float64) * scale
+            if "radiusX" in value:
+                radii = np.array([value["radiusX"], value["radiusY"]], dtype=np.float64) * scale
+                return turned(ellipse_points(x, y, *radii), (x, y), rotation)
+            width, height = np.array([value["width"], value["height"]], dtype=np.float64) * scale
+            return turned(box_points(x, y, x + width, y + height), (x, y), rotation)  # about its first corner
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _bad_region("Its numbers are incomplete.") from error
 

@@ -21,7 +21,7 @@ from typing import IO, Any, TypeAlias
 
 from ftcseg.data.files_found import Tally, found, text_file
 from ftcseg.errors import LayoutError, UnsafePathError, UsageError
-from ftcseg.files import atomic, inside, read_json, read_yaml
+from ftcseg.files import atomic, inside, parse_json, read_json, read_yaml
 from ftcseg.types import PARTS, ClassFiles, Finding, Found, MaskFile, MaskRef, Part, Record, Shapes
 
 LAYOUT = "manifest"
@@ -99,8 +99,8 @@ def _bounded(file: IO[bytes], path: Path) -> Iterator[bytes]:
 
 def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not UTF-8
+        entry = parse_json(line)
+    except ValueError as error:  # ValueError: no JSON, or not UTF-8
         raise LayoutError(f"{path.name}, line {number} is not JSON ({error}).", remedy="Mend that line.") from error
     return _object(entry, path, f"line {number}")
 

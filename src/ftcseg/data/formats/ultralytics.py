@@ -28,6 +28,7 @@ from ftcseg.data.files_found import (
     files_in,
     found,
     id_coding,
+    is_folder,
     pair,
     suffix,
     tell_missing,
@@ -217,7 +218,7 @@ def _beside(
         top = f"{head}/{folder}".lstrip("/")
         expected.append(f"{top}/{tail}" if here else image)
         tops.add(top)
-    there = [path for top in tops if (root / top).is_dir() for path in walk(root, top, suffixes, tally)]
+    there = [path for top in tops if is_folder(root / top) for path in walk(root, top, suffixes, tally)]
     pairing = pair(expected, sorted(set(there)))
     tell_pairing(images, pairing, tally)
     return pairing.masks

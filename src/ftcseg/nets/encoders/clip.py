@@ -148,9 +148,11 @@ def embed_texts(name: str, texts: Sequence[str]) -> Tensor:
     """What CLIP makes of each text, (len(texts), text width), at length one."""
     place = place_of(name)
     with quiet(), _named(name, place):
-        words = library().AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        read_config(name, place)  # refuses what names code of its own
+        local = not name.startswith(HUB)
+        words = library().AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=local)
         model, info = library().CLIPTextModelWithProjection.from_pretrained(
-            place, output_loading_info=True, weights_only=True, dtype=torch.float32
+            place, output_loading_info=True, weights_only=True, dtype=torch.float32, local_files_only=local
         )
         if info["missing_keys"]:
             raise WeightsError(

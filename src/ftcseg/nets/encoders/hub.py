@@ -1,11 +1,13 @@
 """Any backbone that transformers knows, from the model hub or from a folder.
 
 A backbone of stages gives its last four; one of many equal layers, such as a ViT, gives four evenly spaced ones. Only
-tensors are read: models that bring their own code are refused.
+tensors are read: models that bring their own code are refused, and so are those whose config.json names code to
+compute with, which transformers would fetch and run where the package `kernels` is installed.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ftcseg.errors import FetchError, UsageError
+from ftcseg.files import inside, read_json
 from ftcseg.nets.encoders.base import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -37,6 +40,13 @@ from ftcseg.nets.weights import HUB, KeyMap, WeightsError, WeightsReport, hub_re
 MAPS = 4
 FEW_STAGES = 5  # four stages, and perhaps a stem: more than these are the layers of a ViT
 STAGED_MULTIPLE = 32
+MAX_CONFIG_BYTES = 4 * 2**20
+MAX_LAYERS = 512
+MAX_NUMBER = 2**20
+"""In a config: the widest published layers and largest vocabularies of image models stay below."""
+MAX_PARAMETERS = 20 * 10**9
+OWN_CODE = (None, "eager", "sdpa")
+"""Ways to compute attention that are torch's or transformers' own; any other may come from elsewhere."""
 HEAD_KEYS = (
     r"(^|\.)(classifier|cls_classifier|head|lm_head|pooler|decode_head|auxiliary_head|layernorm|mask_token)(\.|$)"
 )
@@ -134,14 +144,43 @@ def place_of(name: str) -> str:
 
 def read_config(name: str, place: str) -> Any:
     """The model's configuration as it was published."""
+    local = not name.startswith(HUB)
+    if local:
+        read_json(Path(place) / "config.json", MAX_CONFIG_BYTES)  # size and depth
     try:
-        return library().AutoConfig.from_pretrained(place, trust_remote_code=False)
+        told, _ = library().PretrainedConfig.get_config_dict(place, local_files_only=local)
+        _refuse_own_code(name, told)
+        return library().AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=local)
+    except UsageError:
+        raise
     except ValueError as error:  # an unknown kind of model, or one that brings its own code
         raise UsageError(f"{name} cannot be used: {error}") from error
     except Exception as error:  # the client lets errors of its transport and of the system through
         if name.startswith(HUB):
             raise FetchError(hub_remedy(place)) from error
         raise UsageError(f"{name} cannot be read as a transformers model: {error}") from error
+
+
+def _refuse_own_code(name: str, told: Any) -> None:
+    """UsageError where a config names code to compute with, or is larger than any model."""
+    waiting: list[tuple[str, Any]] = [("", told)]
+    while waiting:
+        key, value = waiting.pop()
+        if "implementation" in key and not isinstance(value, dict) and value not in OWN_CODE:
+            raise UsageError(
+                f"{name} asks to be computed by {str(value)[:60]!r} («{key}» in its config.json), which may be code of "
+                "a stranger's. Take that line out, or choose another model."
+            )
+        most = MAX_LAYERS if key.endswith(("layers", "depth", "depths")) else MAX_NUMBER
+        if isinstance(value, int) and value > most:
+            raise UsageError(f"{name} is larger than any model: «{key[:60]}» in its config.json is above {most:,}.")
+        if isinstance(value, dict):
+            # The tables of names and whatever else is keyed by numbers keep the name of their table.
+            waiting += [(f"{key} {inner}" if "implementation" in key else str(inner), v) for inner, v in value.items()]
+        elif isinstance(value, list):
+            if len(value) > MAX_LAYERS and key.endswith(("depths", "layers")):
+                raise UsageError(f"{name} is larger than any model: «{key[:60]}» has {len(value):,} entries.")
+            waiting += [(key, v) for v in value]
 
 
 def _config(name: str, place: str, options: Options) -> Any:
@@ -171,6 +210,8 @@ def _dry_run(name: str, place: str, config: Any) -> tuple[Any, Facts]:
             backbone = library().AutoBackbone.from_config(config)
             maps = backbone(torch.empty(1, config.num_channels, 2 * multiple, 3 * multiple)).feature_maps
             names, parameters = zip(*backbone.named_parameters(), strict=True)
+            if sum(parameter.numel() for parameter in parameters) > MAX_PARAMETERS:
+                raise ValueError(f"more than {MAX_PARAMETERS:,} parameters")
             grads: tuple[Tensor | None, ...] = torch.autograd.grad(
                 sum(m.sum() for m in maps), parameters, allow_unused=True
             )
@@ -187,9 +228,16 @@ def _pretrained(name: str, place: str, kind: Any, config: Any) -> tuple[Any, Wei
     """The backbone with its published weights, spread over other channels than RGB if asked to."""
     in_channels = config.num_channels
     config.num_channels = RGB
+    if not name.startswith(HUB):
+        _require_own_shards(Path(place))
     try:
         backbone, info = kind.from_pretrained(
-            place, config=config, output_loading_info=True, weights_only=True, dtype=torch.float32
+            place,
+            config=config,
+            output_loading_info=True,
+            weights_only=True,
+            dtype=torch.float32,
+            local_files_only=not name.startswith(HUB),
         )
     except Exception as error:
         if name.startswith(HUB):
@@ -215,6 +263,17 @@ def _pretrained(name: str, place: str, kind: Any, config: Any) -> tuple[Any, Wei
         backbone.load_state_dict({**state, key: fitted})
         reshaped = (key,)
     return backbone, WeightsReport(name, matched, tuple(missing), tuple(unexpected), reshaped)
+
+
+def _require_own_shards(folder: Path) -> None:
+    """Weights in several files are listed by name; a list may not lead out of its folder."""
+    for file in sorted(folder.glob("*.index.json")):
+        told = read_json(file)
+        shards = told.get("weight_map") if isinstance(told, dict) else None
+        if not isinstance(shards, dict):
+            raise WeightsError(f"{file} is no list of weights.", remedy="Download the folder again.")
+        for shard in set(map(str, shards.values())):
+            inside(folder, shard)
 
 
 def stats_of(place: str) -> tuple[Sequence[float], Sequence[float]]:
@@ -262,6 +321,9 @@ def quiet() -> Iterator[None]:
 
 def library() -> Any:
     """Transformers itself."""
+    # A file without safetensors would be sent to the hub's converter, and every download be counted there.
+    for switch in ("DISABLE_SAFETENSORS_CONVERSION", "HF_HUB_DISABLE_TELEMETRY"):
+        os.environ.setdefault(switch, "1")
     try:
         return import_module("transformers")  # lazy: it takes seconds
     except ImportError as error:

@@ -1,0 +1,8 @@
+"""The scripts are no package: their folder goes on the path, as it does when they are started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
