@@ -319,7 +319,7 @@ def test_help_needs_neither_arrays_nor_networks() -> None:
 
 def test_public_names_are_sorted_complete_and_there() -> None:
     assert ftcseg.__all__ == sorted(ftcseg.__all__)
-    above = {"bench_compare", "bench_scaling", "bench_step", "study"}
+    above = {"bench_compare", "bench_infer", "bench_scaling", "bench_step", "study"}
     assert {*ftcseg.__all__} - {"__version__", *above} == {*api.__all__}
     assert api.__all__ == sorted(api.__all__)
     for name in ftcseg.__all__:

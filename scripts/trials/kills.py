@@ -226,7 +226,7 @@ def run_trial(bench: Bench, number: int, seed: int) -> Trial:
 def _aims(chance: random.Random) -> list[str]:
     """The phases one run is hit in, those that come first in a run first."""
     drawn = chance.choices(list(AIMS), list(AIMS.values()), k=chance.randint(1, MOST_KILLS))
-    order = {"first step": 1, "finish": 3}
+    order = {"start": chance.choice((0, 2)), "first step": 1, "finish": 3}
     firsts = [aim for aim in drawn if aim == "first step"][:1]  # there is one
     rest = [aim for aim in drawn if aim != "first step"]
     return sorted([*firsts, *rest], key=lambda aim: order.get(aim, 2))
@@ -388,7 +388,7 @@ def main() -> int:
     text = json.dumps(told, indent=1) + "\n"
     for path in (chosen.out / "summary.json", *([chosen.summary] if chosen.summary else [])):
         path.write_text(text)
-    print(table(told))
+    print(f"\n{table(told)}")
     return int(bool(told["failures"]))
 
 

@@ -88,8 +88,9 @@ class Watch:
         self._notes.enter("finish", again=True)
 
     def usual(self) -> dict[str, float]:
-        """The middle one of the times that each phase took."""
-        return {phase: median(took) if took else 0.0 for phase, took in self._took.items()}
+        """The middle one of the times that each phase took; of the loader the first, in which its workers start."""
+        usual = {phase: median(took) if took else 0.0 for phase, took in self._took.items()}
+        return usual | {"loader": self._took["loader"][0] if self._took["loader"] else 0.0}
 
     def around(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, told of."""

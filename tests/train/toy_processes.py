@@ -40,7 +40,7 @@ def hurt(folder: Path, machine: Machine, place: str) -> list[type]:
     def accident(method: Toy, clock: Clock, loss: Tensor) -> Tensor:
         again = any(isinstance(event, RolledBack) for event in seen)
         if machine.rank == 1 and clock.step == 4 and not again:
-            method.state_dict()[place].fill_(float("nan"))
+            method.state_dict()[place].data.fill_(float("nan"))  # behind the back of autograd
         return loss
 
     kit = Kit(folder / place, machine=machine, method=Toy(accident=accident), stream=share_of(machine))
