@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def sonar12(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ftcseg import api
 
     return api.simulate(tmp_path_factory.mktemp("sets") / "sonar12", 12, seed=0, workers=1)
+
+
+@pytest.fixture(scope="module")
+def plain_convolutions() -> Iterator[None]:
+    """For networks so small that oneDNN takes longer to prepare than to compute: a step takes two thirds as long."""
+    import torch
+
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    yield
+    torch.backends.mkldnn.enabled = before
 
 
 @pytest.fixture(scope="session")

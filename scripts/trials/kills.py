@@ -26,7 +26,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +62,9 @@ SETTINGS = (
     "log_every=1",
     "threads=1",
 )
-AIMS = {"start": 7, "loader": 7, "first step": 6, "step": 6, "checkpoint": 12, "evaluation": 6, "finish": 6}
+AIMS = {"start": 7, "loader": 7, "first step": 6, "step": 5, "checkpoint": 12, "evaluation": 7, "finish": 6}
 """How often each phase is aimed at, of 50."""
+WORKERS_SECONDS = 0.03  # in which two loader workers start, where nothing is to be imported any more
 MOST_ENTRIES = {"step": 8, "checkpoint": 6, "evaluation": 3, "finish": 2}
 """A phase is hit when it is entered for the 1st to this-th time; all others at the first."""
 MOST_KILLS = 4
@@ -154,6 +157,7 @@ class Bench:
                 assert process.wait() == 0, self.said()
             usual = json.loads((folder / "notes" / f"straight-{workers}.json").read_text())
             self.usual = {phase: min(usual[phase], self.usual.get(phase, math.inf)) for phase in PHASES}
+        self.usual["loader"] = WORKERS_SECONDS
 
     def straight(self, workers: int) -> Path:
         """The run that nobody disturbed; its name is that of the others."""
@@ -193,14 +197,14 @@ def _is_fresh(trial: Trial) -> bool:
     return trial.number % FRESH_EVERY == 0
 
 
-def run_trial(bench: Bench, number: int, seed: int) -> Trial:
+def run_trial(bench: Bench, number: int, seed: int, deck: Iterator[str]) -> Trial:
     """One run, killed and resumed until it may end."""
     chance = random.Random(f"{seed} {number}")  # noqa: S311
     trial = Trial(number, workers=(0, 2)[number % 2])
     run = bench.folder / f"trial-{number:03d}" / "run"
     shutil.rmtree(run.parent, ignore_errors=True)
     began = time.monotonic()
-    for aim in _aims(chance):
+    for aim in _aims(chance, deck):
         kill = Kill(aim, chance.randint(1, MOST_ENTRIES.get(aim, 1)))
         code = _killed(bench, trial, run, kill, chance)
         if code != -signal.SIGKILL:
@@ -223,13 +227,18 @@ def run_trial(bench: Bench, number: int, seed: int) -> Trial:
     return trial
 
 
-def _aims(chance: random.Random) -> list[str]:
+def _aims(chance: random.Random, deck: Iterator[str]) -> list[str]:
     """The phases one run is hit in, those that come first in a run first."""
-    drawn = chance.choices(list(AIMS), list(AIMS.values()), k=chance.randint(1, MOST_KILLS))
+    drawn = list(islice(deck, chance.randint(1, MOST_KILLS)))
     order = {"start": chance.choice((0, 2)), "first step": 1, "finish": 3}
-    firsts = [aim for aim in drawn if aim == "first step"][:1]  # there is one
-    rest = [aim for aim in drawn if aim != "first step"]
-    return sorted([*firsts, *rest], key=lambda aim: order.get(aim, 2))
+    return sorted(drawn, key=lambda aim: order.get(aim, 2))
+
+
+def _deck(seed: int, done: int) -> Iterator[str]:
+    """All aims, shuffled, over and over; without those that are done."""
+    cards = [aim for aim, times in AIMS.items() for _ in range(times)]
+    random.Random(seed).shuffle(cards)  # noqa: S311
+    return islice(cycle(cards), done, None)
 
 
 def _next_command(bench: Bench, trial: Trial, run: Path) -> list[str]:
@@ -379,7 +388,8 @@ def main() -> int:
             told = json.loads(kept.read_text())
             trials.append(Trial(**{**told, "kills": [Kill(**kill) for kill in told["kills"]]}))
             continue
-        trial = run_trial(bench, len(trials), chosen.seed)
+        deck = _deck(chosen.seed, sum(len(trial.kills) + trial.missed for trial in trials))
+        trial = run_trial(bench, len(trials), chosen.seed, deck)
         kept.write_text(json.dumps(asdict(trial), indent=1))
         trials.append(trial)
         hits = ", ".join(f"{kill.hit} at step {kill.step}" for kill in trial.kills)

@@ -61,6 +61,7 @@ class Watch:
         self._took: dict[str, list[float]] = {phase: [] for phase in PHASES}
         self._notes = notes
         self._owner = os.getpid()
+        self._inside = 0.0  # seconds in phases inside the one that is on
         self._began = time.monotonic()
         notes.enter("start")
 
@@ -72,11 +73,14 @@ class Watch:
             return
         before = self._notes.phase
         self._notes.enter(phase)
+        inside, self._inside = self._inside, 0.0
         began = time.monotonic()
         try:
             yield
         finally:
-            self._took[phase].append(time.monotonic() - began)
+            took = time.monotonic() - began
+            self._took[phase].append(took - self._inside)
+            self._inside = inside + took
             self._notes.enter(before, again=True)
 
     @contextmanager
@@ -88,9 +92,8 @@ class Watch:
         self._notes.enter("finish", again=True)
 
     def usual(self) -> dict[str, float]:
-        """The middle one of the times that each phase took; of the loader the first, in which its workers start."""
-        usual = {phase: median(took) if took else 0.0 for phase, took in self._took.items()}
-        return usual | {"loader": self._took["loader"][0] if self._took["loader"] else 0.0}
+        """The middle one of the times that each phase took, without the phases inside it."""
+        return {phase: median(took) if took else 0.0 for phase, took in self._took.items()}
 
     def around(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, told of."""

@@ -17,6 +17,8 @@ from ftcseg.methods import METHODS
 from ftcseg.train.optim import Optim
 from ftcseg.types import Clock
 
+pytestmark = pytest.mark.usefixtures("plain_convolutions")
+
 STEPS = 5
 RULES = {"cps": "flexmatch", "fixmatch": "freematch", "unimatch-v1": "atc"}
 """So that each rule has been through a checkpoint and an audit."""

@@ -190,16 +190,15 @@ def test_folded_opr_leaves_no_gate_in_the_graph(dynamic: Path) -> None:
 
 
 def test_a_graph_that_answers_otherwise_is_not_handed_out(
-    net: Segmenter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    net: Segmenter, dynamic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = spec_of(net)
-    graph = to_onnx(net, spec, (32, 32))
+    spec, graph = spec_of(net), (dynamic / "model.onnx").read_bytes()
     other = net_of("tiny-fusion")
     nn.init.constant_(other.head.classifier.weight, 0.1)
-    monkeypatch.setattr(make, "to_onnx", lambda *_: graph)
-    export(net, spec, tmp_path / "right", Choices(size=(32, 32)))
+    monkeypatch.setattr(make, "to_onnx", lambda *_: (graph, None))
+    export(net, spec, tmp_path / "right", Choices(dynamic=True))
     with pytest.raises(ExportError, match="does not answer as the network does"):
-        export(other, spec, tmp_path / "wrong", Choices(size=(32, 32)))
+        export(other, spec, tmp_path / "wrong", Choices(dynamic=True))
     assert names_in(tmp_path) == ["right"]
     (tmp_path / "right" / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(ModelError, match=r"model\.onnx cannot be opened"):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ftcseg import api
 from ftcseg.files import read_json
@@ -89,16 +88,15 @@ def _all_at_once(work: Work) -> Iterator[Ended]:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets, coarse figures, and networks on which oneDNN takes longer to prepare than to compute."""
+    """Small sets, and coarse figures."""
     monkeypatch.setattr(sets, "FRAMES", FRAMES)
     monkeypatch.setattr(api, "simulate", partial(api.simulate, **SMALL_FRAMES))
     monkeypatch.setitem(drawing._STYLE, "savefig.dpi", 40)
     # The paper's own network is counted in test_audit_paper.py.
     monkeypatch.setattr(audit_paper, "build_model", lambda *_names, **more: build_model("tiny", "fusion", 3, **more))
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("_small", "plain_convolutions")
 def test_every_study_runs_to_its_end(tmp_path: Path) -> None:
     problems = {}
     for name, study in STUDIES.items():
