@@ -36,9 +36,7 @@ def connected() -> Iterator[None]:
         about = str(error).strip().partition("\n")[0]
         if not isinstance(error, dist.DistError) and not any(word in about.lower() for word in _BROKEN):
             raise
-        raise ProcessLost(
-            "The connection to another process of this run broke: it was ended, or it hangs."
-        ) from error
+        raise ProcessLost("The connection to another process of this run broke: it was ended, or it hangs.") from error
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:

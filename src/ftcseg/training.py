@@ -427,7 +427,7 @@ def _set_of(note: Path) -> tuple[str, Path | None]:
     told = read_json(note)
     dataset, root = (told.get("dataset"), told.get("root")) if isinstance(told, dict) else (None, None)
     if not isinstance(dataset, str) or not dataset or not isinstance(root, str | None):
-        remedy = "Write «\"dataset\": PATH» into it, or copy the run again."
+        remedy = 'Write «"dataset": PATH» into it, or copy the run again.'
         raise LayoutError(f"{note} does not say which set the run was started on.", remedy=remedy)
     return dataset, Path(root) if root else None
 

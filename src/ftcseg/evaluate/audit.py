@@ -51,9 +51,7 @@ def audit(  # noqa: PLR0913  each choice has a name
             quality.add(pseudo, thresholds.accept(pseudo), one.labels[None].to(scores.device))
 
     unread: list[str] = []  # training went on without them, and so does the audit
-    tour = Tour(
-        batch=batch, rank=rank, world=world, max_images=max_images, stop=stop, progress=progress, unread=unread
-    )
+    tour = Tour(batch=batch, rank=rank, world=world, max_images=max_images, stop=stop, progress=progress, unread=unread)
     if not visit(dataset, facts, look, tour):
         return None
     return {
