@@ -38,10 +38,11 @@ class DataError(FtcsegError):
     kind = "data"
 
     def __init__(self, what: str, *, remedy: str = "", kind: str | None = None) -> None:
-        self.what = what
-        self.remedy = remedy
+        # Half a character, which JSON may hold in a name, would end whoever prints the message or writes it down.
+        self.what = what.encode(errors="backslashreplace").decode()
+        self.remedy = remedy.encode(errors="backslashreplace").decode()
         self.kind = kind or type(self).kind
-        super().__init__(f"{what} {remedy}".strip())
+        super().__init__(f"{self.what} {self.remedy}".strip())
 
     def __reduce__(
         self,

@@ -32,6 +32,7 @@ from ftcseg.files import MAX_TEXT_BYTES, parse_json, room_at
 
 STATE_FILE = "state.json"
 FORMAT = 1
+_LIBRARY_MISSES = "(os error 2)"  # how safetensors says that a file or folder is not there
 
 
 class CheckpointError(FtcsegError):
@@ -245,7 +246,8 @@ def _is_whole(path: Path) -> bool:
 
 
 def _cannot_write(folder: Path, name: str, error: Exception) -> CheckpointError:
-    if not folder.is_dir():
+    vanished = isinstance(error, FileNotFoundError) or _LIBRARY_MISSES in str(error)
+    if vanished or not folder.is_dir():  # what was just made is not there: somebody is deleting
         return RunGone(folder.parent)
     kept = "The previous one is untouched." if exists(folder, name) else "There is none before it."
     return CheckpointNotWritten(

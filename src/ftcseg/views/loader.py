@@ -36,6 +36,8 @@ from ftcseg.views.workers import Tell, made_ahead, silence
 
 CACHE_BYTES = 1 << 30
 """Decoded images kept in memory per process: a small set is read from disk once."""
+OBJECT_BYTES = 2048
+"""What Python holds of a kept sample beside its pixels: of a hundred thousand thumbnails that is most of it."""
 MAPS = 1 << 14
 """Files kept mapped per process; Linux allows 65530 of them for everything."""
 MAX_SKIPS = 100
@@ -93,6 +95,7 @@ class _Shelf:
             image = fitting_planes(image, self.channels, sample.id)
         mapped = is_mapped(image)
         size = (0 if mapped else image.nbytes) + (sample.labels.nbytes if sample.labels is not None else 0)
+        size += OBJECT_BYTES
         if size > self.room or mapped > self.maps:
             return replace(sample, image=image)
         self.room -= size
