@@ -107,12 +107,13 @@ class Corpus:
 
 def fuzz(name: str, seconds: float, seed: int, out: Path) -> Tally:
     """Try one target for so long; its findings are kept below `out`."""
-    tally, target, spent = Tally(), TARGETS[name], _children()
+    tally, target = Tally(), TARGETS[name]
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         os.environ["FTCSEG_CACHE"] = f"{folder}/cache"
         root, state = Path(folder) / "set", Path(folder) / "state.json"
         root.mkdir()
-        whole = {file: (root / file).read_bytes() for file in target.make(root)}
+        whole = _made(target, root, state)
+        spent = _children()
         turn = 0
         while (left := spent + seconds - _children()) > 0.5:
             turn += 1
@@ -120,6 +121,20 @@ def fuzz(name: str, seconds: float, seed: int, out: Path) -> Tally:
             _collect(name, root, state, tally, out)
     tally.findings.sort()
     return tally
+
+
+def _made(target: Target, root: Path, names: Path) -> dict[str, bytes]:
+    """The files of a target, made in a process of its own: one that has trained may not be forked any more."""
+    child = os.fork()
+    if child == 0:
+        try:
+            names.write_text(json.dumps(list(target.make(root))))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    return {file: (root / file).read_bytes() for file in json.loads(names.read_text())}
 
 
 def _one_process(target: Target, root: Path, whole: dict[str, bytes], turn: tuple[str, float, Path]) -> None:

@@ -237,8 +237,8 @@ def test_listed_files_are_found_and_unsafe_names_refused(tmp_path: Path) -> None
     assert listed.find("images\\a b.png") == "images/a b.png"
     assert listed.find("fine.png") == "fine.png"
     assert listed.find("images/none.png") is None
-    assert listed.find("x" * 300 + ".png") is None
-    for name in ("../secret.png", "images/../../secret.png", "link.png", str(tmp_path / "secret.png"), "a\0b", "", "."):
+    outside = ("../secret.png", "images/../../secret.png", "link.png", str(tmp_path / "secret.png"))
+    for name in (*outside, "x" * 300 + ".png", "a\0b", "", "."):
         with pytest.raises(UnsafePathError):
             listed.find(name)
         assert listed.find_safe(name) is None

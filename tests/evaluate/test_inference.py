@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import ftcseg
 from films import film
-from ftcseg import api
+from ftcseg import api, inference
 from ftcseg.cli.audit import audit
 from ftcseg.cli.eval import evaluate
 from ftcseg.cli.predict import predict
@@ -80,6 +80,7 @@ def method(classes: ClassTable, seed: int) -> FixMatch:
 def run(sonar12: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as training leaves it: «best» is not «last», and the model is best's teacher."""
     folder = tmp_path_factory.mktemp("runs") / "run"
+    (folder / "checkpoints").mkdir(parents=True)
     data = open_dataset(sonar12)
     groups = class_groups(data.classes, {c.id: 100 - c.id for c in data.classes})
     classes = ClassTable(tuple(replace(c, group=groups[c.id]) for c in data.classes))
@@ -130,13 +131,13 @@ def test_eval_json_has_student_and_teacher_of_both_checkpoints(run: Path, sonar1
 
 def test_networks_that_are_the_same_are_asked_once(run: Path, sonar12: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = evaluate_run.__globals__["evaluate"]
+    real = inference.evaluate
 
     def counted(nets: Any, *args: Any, **options: Any) -> Any:
         asked.append(len(nets))
         return real(nets, *args, **options)
 
-    monkeypatch.setitem(evaluate_run.__globals__, "evaluate", counted)
+    monkeypatch.setattr(inference, "evaluate", counted)
     evaluate_run(run, sonar12)
     assert asked == [4]  # not five: the model is best's teacher
 

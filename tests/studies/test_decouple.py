@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_conditions import CORRUPTED, ORIGINAL, evidence
+from small_sets import shrink
 
 from ftcseg.data.doctor import examine_set
 from ftcseg.data.split import Candidate, balance
@@ -14,7 +15,7 @@ from ftcseg.data.split_files import read_split
 from ftcseg.errors import UsageError
 from ftcseg.evaluate.filtering import CELLS
 from ftcseg.files import read_json
-from ftcseg.studies import STUDIES, decouple, sets, severity
+from ftcseg.studies import STUDIES, decouple, severity
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.conditions import Choices, condition_measure, plan, square
 from ftcseg.studies.plan import Ask, Bench
@@ -112,7 +113,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both studies on 24 frames, one network of two steps; of the unlabelled images one shows a tail class."""
     folder = tmp_path_factory.mktemp("studies")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sets, "FRAMES", FRAMES)
+        shrink(patch, FRAMES)
         patch.setenv("FTCSEG_CACHE", str(folder / "cache"))
         for name in ("decouple", "severity"):
             run_study(Inquiry(name, STUDIES[name], SMALL, Place(folder)))
@@ -148,7 +149,7 @@ def test_the_counts_are_those_of_the_masks(studied: Path) -> None:
 
 
 def test_taken_again_the_numbers_are_the_same(studied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "FRAMES", FRAMES)
+    shrink(monkeypatch, FRAMES)
     inquiry = Inquiry("decouple", STUDIES["decouple"], SMALL, Place(studied))
     (one,) = [m for m in planned(inquiry).measures if "scattering" in m.measure.name]
     before = (one.folder / "numbers.json").read_bytes()

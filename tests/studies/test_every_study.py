@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_sets import shrink
 
 from ftcseg import api
 from ftcseg.files import read_json
 from ftcseg.nets.build import build_model
-from ftcseg.studies import STUDIES, audit_paper, drawing, sets
+from ftcseg.studies import STUDIES, audit_paper
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.plan import Ask
 from ftcseg.studies.running import Ended, Work, one_by_one, planned, run_study
 from ftcseg.studies.sets import Place
 
 FRAMES = 20
-SMALL_FRAMES: Mapping[str, Any] = {"size": (96, 96), "classes": 4, "imbalance": 1.0, "workers": 1}
-"""Every class is in a few frames, so that there is a tail to look at."""
 SENTENCES = 3
 TINY = (
     "model.encoder=tiny",
@@ -88,10 +87,9 @@ def _all_at_once(work: Work) -> Iterator[Ended]:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets, and coarse figures."""
-    monkeypatch.setattr(sets, "FRAMES", FRAMES)
-    monkeypatch.setattr(api, "simulate", partial(api.simulate, **SMALL_FRAMES))
-    monkeypatch.setitem(drawing._STYLE, "savefig.dpi", 40)
+    """Small sets, in which every class is in a few frames: there is a tail to look at."""
+    monkeypatch.setattr(api, "simulate", partial(api.simulate, classes=4, imbalance=1.0))
+    shrink(monkeypatch, FRAMES)
     # The paper's own network is counted in test_audit_paper.py.
     monkeypatch.setattr(audit_paper, "build_model", lambda *_names, **more: build_model("tiny", "fusion", 3, **more))
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from small_sets import shrink
 
 from ftcseg.files import read_json
-from ftcseg.studies import STUDIES, prototypes, sets
+from ftcseg.studies import STUDIES, prototypes
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.painting import ABOVE, BELOW, signed_map
 from ftcseg.studies.plan import Ask
@@ -129,7 +130,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study on twenty frames, one run of three steps."""
     folder = tmp_path_factory.mktemp("studies")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sets, "FRAMES", 20)
+        shrink(patch, 20)
         patch.setenv("FTCSEG_CACHE", str(folder / "cache"))
         run_study(Inquiry("prototypes", STUDIES["prototypes"], SMALL, Place(folder)))
     return folder
@@ -157,7 +158,7 @@ def test_a_trained_run_is_measured_at_three_moments(studied: Path) -> None:
 
 
 def test_taken_again_the_numbers_and_pictures_are_the_same(studied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "FRAMES", 20)
+    shrink(monkeypatch, 20)
     inquiry = Inquiry("prototypes", STUDIES["prototypes"], SMALL, Place(studied))
     (one,) = planned(inquiry).measures
     before = {path.name: path.read_bytes() for path in one.folder.iterdir()}

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from small_sets import shrink
 
 from ftcseg.errors import UsageError
 from ftcseg.files import read_json
-from ftcseg.studies import STUDIES, qualitative, sets
+from ftcseg.studies import STUDIES, qualitative
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.plan import Ask
 from ftcseg.studies.results import Evidence
@@ -126,14 +127,14 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study on twenty frames, two runs of two steps."""
     folder = tmp_path_factory.mktemp("studies")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sets, "FRAMES", 20)
+        shrink(patch, 20)
         patch.setenv("FTCSEG_CACHE", str(folder / "cache"))
         run_study(Inquiry("qualitative", STUDIES["qualitative"], SMALL, Place(folder)))
     return folder
 
 
 def test_trained_runs_are_drawn_side_by_side(studied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "FRAMES", 20)
+    shrink(monkeypatch, 20)
     inquiry = Inquiry("qualitative", STUDIES["qualitative"], SMALL, Place(studied))
     (one,) = planned(inquiry).measures
     told = read_json(one.folder / "numbers.json")

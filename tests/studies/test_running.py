@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_sets import shrink
 
 from ftcseg import api
 from ftcseg.cli import demo
@@ -36,8 +36,7 @@ STEPS = 12
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
-    monkeypatch.setattr(sets, "FRAMES", 20)
-    monkeypatch.setattr(api, "simulate", partial(api.simulate, size=(96, 64), workers=1))
+    shrink(monkeypatch, 20)
     return Ask(labels=("50%",), steps=3, settings=TINY, only=("supervised", "fixmatch"))
 
 
