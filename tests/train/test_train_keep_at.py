@@ -125,7 +125,7 @@ def test_shares_become_steps() -> None:
 
 @pytest.mark.parametrize("at", [0, -1, 201, 0.0, 1.5, -0.1, float("nan")])
 def test_a_place_outside_of_the_run_is_told(at: float) -> None:
-    with pytest.raises(UsageError, match="keep_at cannot (hold|be)"):
+    with pytest.raises(UsageError, match=r"keep_at cannot (hold|be)"):
         RunConfig(steps=200, keep_at=(at,))
 
 
