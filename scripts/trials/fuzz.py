@@ -170,6 +170,7 @@ def _read_many(target: Target, root: Path, whole: dict[str, bytes], turn: tuple[
     resource.setrlimit(resource.RLIMIT_AS, (HARD_MEMORY, HARD_MEMORY))
     signal.signal(signal.SIGPROF, _alarmed)
     warnings.simplefilter("error")
+    warnings.simplefilter("default", ResourceWarning)  # raised where nobody can catch it
     rng, until = random.Random(seed), time.process_time() + left  # noqa: S311  nothing secret
     corpus, counts, findings = Corpus(list(whole.items())), Counter[str](), dict[str, dict[str, str]]()
     slowest, inputs = 0.0, 0

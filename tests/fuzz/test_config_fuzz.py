@@ -72,8 +72,9 @@ def usable(overrides: list[str]) -> RunConfig:
     assert all(math.isfinite(number) for number in (draw_look(config.photometric, rng).sigma, config.tau))
     assert bool(build_thresholds(config, torch.tensor([5.0, 3.0, 2.0])).tau().isfinite().all())
     assert 0 <= schedule(Clock(1, config.steps, 2), config.optim.power, config.optim.warmup) <= 1
-    weight = [torch.zeros(1, requires_grad=True)]
-    torch.optim.AdamW(weight, config.optim.lr, config.optim.betas, weight_decay=config.optim.weight_decay)
+    assert all(0 <= beta < 1 for beta in config.optim.betas)  # as torch's optimisers ask
+    assert 0 < config.optim.lr < math.inf
+    assert 0 <= config.optim.weight_decay < math.inf
     return config
 
 
