@@ -85,8 +85,10 @@ def print_infer(record: dict[str, Any]) -> None:
         f"{what}, {height}×{width}, {asked['images']} images, {asked['batch']} a call, {record['rounds']} rounds\n"
     )
     working = [way for way in record["ways"] if way["works"]]
-    heads = ("way", "images/s", "ms p50", "p90", "p99", "x eager", "MiB", "mIoU", "alike", "ready s")
+    heads = ("way", "images/s", "ms p50", "p90", "p99", "x eager", "MiB", "mIoU", "alike")
     print_table(heads, [_cells(way) for way in working if way["than"] == "eager"], right=range(1, len(heads)))
+    ready = ", ".join(f"{way['name']} {way['ready']:.1f}" for way in working if way["than"] == "eager")
+    typer.echo(f"Seconds from the file to the first answer: {ready}.")
     for way in working:
         if way["than"] != "eager":
             faster = way["faster"]
@@ -115,5 +117,4 @@ def _cells(way: dict[str, Any]) -> list[str]:
         f"{held['above'] / _MEBI:.0f}" if "above" in held else "",
         f"{_HUNDRED * way['miou']:.2f}" if way["miou"] is not None else "",
         f"{_HUNDRED * way['agreement']:.2f}%",
-        f"{way['ready']:.1f}",
     ]
