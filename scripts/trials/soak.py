@@ -89,7 +89,8 @@ def soak(work: Path, steps: int) -> None:
     subprocess.run(make, check=True, env=environment, stdout=subprocess.DEVNULL)  # noqa: S603
     with (work / "said.txt").open("w") as said, (work / "soak.jsonl").open("w", encoding="utf-8") as out:
         argv = command(work, steps)
-        out.write(json.dumps({"steps": steps, "command": " ".join(argv[3:])}) + "\n")
+        said_as = " ".join(argv[3:]).replace(str(work), "WORK")  # the record is published: no paths of a machine
+        out.write(json.dumps({"steps": steps, "command": said_as}) + "\n")
         process = subprocess.Popen(argv, env=environment, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603
         watch(process, work / "run", out)
     if process.returncode:
