@@ -32,6 +32,7 @@ class _ReLU6(torch.autograd.Function):
         return cut
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (cut,) = ctx.saved_tensors
-        return torch.ops.aten.hardtanh_backward(gradient, cut, 0.0, HIGHEST)
+        back: Tensor = torch.ops.aten.hardtanh_backward(gradient, cut, 0.0, HIGHEST)
+        return back
