@@ -17,7 +17,7 @@
     words.py bar.py page.py  what it comes to, in the terminal and on a page
 
 To add a measurement: take its times with `spread.Spread` and `spread.ratios`, alternating
-what is compared; ask `machine.RateMeter` before and after; say each result as a `record.Row` with its unit and which
+what is compared; ask `machine.RateMeter` in every round; say each result as a `record.Row` with its unit and which
 way is better; hand rows and details to `record.record(kind, ...)`, `interrupted` among the details. Then `ftcseg bench
 compare` and its exit code work for it without another line. What would disturb its neighbours (peak memory) goes
 through `fresh.elsewhere`: add a line to its table ERRANDS. The command is a function in cli/bench.py; `with_record`

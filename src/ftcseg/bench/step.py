@@ -137,8 +137,7 @@ def measured(
         meter = RateMeter(ours.device)
         meter.take()
         flops = _warmed(rigs, rounds, max(1, warm_up))
-        _alternate(rigs, rounds, steps, lambda done: progress(done, total))
-        meter.take()
+        _alternate(rigs, rounds, steps, meter, lambda done: progress(done, total))
         facts = {**ours.facts(), "flops": flops}
         device = ours.device
     found = _step(rounds, facts, meter.rate)
@@ -193,8 +192,11 @@ def _note_failure(name: str, error: Exception, rounds: Rounds) -> None:
     rounds.failed[name] = f"{type(error).__name__}: {lines[0] if lines else ''}"[:_REASON]
 
 
-def _alternate(rigs: Mapping[str, Rig], rounds: Rounds, steps: int, told: Any) -> None:
-    """Every configuration once a round, every other round in the other order; ours also once watched."""
+def _alternate(rigs: Mapping[str, Rig], rounds: Rounds, steps: int, meter: RateMeter, told: Any) -> None:
+    """Every configuration once a round, every other round in the other order; ours also once watched.
+
+    The machine's own rate is taken in every round too: it moves with whoever shares the processor.
+    """
     rounds.alone = {name: [] for name in rigs}
     names = list(rigs)
     try:
@@ -205,6 +207,7 @@ def _alternate(rigs: Mapping[str, Rig], rounds: Rounds, steps: int, told: Any) -
             for name in names:
                 rounds.alone[name].append(taken[name])
             rounds.watched.append(watched)
+            meter.take()
             told(number + 1)
     except KeyboardInterrupt:
         rounds.interrupted = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ftcseg.bench.spread import Spread
+
 MILLI, GIGA, MEBI = 1e3, 1e9, 2**20
 _HUNDRED = 100.0
 
@@ -77,11 +79,11 @@ def other_rows(record: Mapping[str, Any]) -> list[list[str]]:
 def machine_line(record: Mapping[str, Any]) -> str:
     """Processor, threads, versions, rate."""
     machine, versions, matmul = record["machine"], record["versions"], record["matmul"]
-    each = ", ".join(f"{rate / GIGA:.1f}" for rate in matmul["each_time"])
+    rates = Spread.of(matmul["each_time"]).as_json()
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, {machine['device']}; "
         f"torch {versions['torch']}, Python {versions['python']}; float32 matrices of side {matmul['side']}: "
-        f"{each} GFLOP/s; seed {record['asked']['seed']}."
+        f"{spread(rates, 1 / GIGA)} GFLOP/s; seed {record['asked']['seed']}."
     )
 
 
@@ -96,10 +98,10 @@ def _percent(share: float) -> str:
 
 
 def _unsteady(record: Mapping[str, Any], most: float = 0.1) -> list[str]:
-    each = record["matmul"]["each_time"]
-    if max(each) <= (1 + most) * min(each):
+    rates = Spread.of(record["matmul"]["each_time"])
+    if rates.high <= (1 + most) * rates.low:
         return []
     return [
-        "The matrix-multiply rate changed by more than a tenth while this was measured: something else was running. "
-        "Ratios of what took turns still hold; times and rates are to be taken again."
+        "The matrix-multiply rate moved by more than a tenth while this was measured: others share the processor. "
+        "Ratios of what took turns still hold; times and rates mean less."
     ]
