@@ -20,7 +20,7 @@ from ftcseg.bench import fresh, machine, parts, scaling, step
 from ftcseg.bench.case import Case, differing, from_json, parse_batch, placed
 from ftcseg.bench.machine import RateMeter
 from ftcseg.bench.parts import GROUPS, PARTS, Watch
-from ftcseg.bench.plain_step import PlainStep, plain_attention
+from ftcseg.bench.plain_step import PlainStep, plain_layers
 from ftcseg.bench.rig import Rig, Taken, prepared
 from ftcseg.bench.step import OURS, Rounds, bench_step
 from ftcseg.bench.words import findings, other_rows
@@ -189,7 +189,7 @@ def test_plain_attention_answers_as_the_fast_one() -> None:
 
     fast = functional.scaled_dot_product_attention
     asked = torch.randn(3, 2, 4, 7, 8, generator=torch.Generator().manual_seed(0)).unbind()
-    with plain_attention():
+    with plain_layers():
         slow = functional.scaled_dot_product_attention(*asked)
     assert torch.allclose(slow, fast(*asked), atol=1e-6)
     assert functional.scaled_dot_product_attention is fast

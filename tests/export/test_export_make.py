@@ -134,7 +134,13 @@ def test_int8_is_smaller_and_says_what_it_costs(
     assert lines[2].startswith("mIoU 100.00 -> ")
     assert lines[3].startswith(f"Wrote {tmp_path / 'int8'}")
     assert 0 < float(lines[2].split("(")[1].split()[0]) < 20  # rounding is never free
-    kinds = [node.op_type for node in onnx.load(tmp_path / "int8" / "model.onnx").graph.node]
+    graph = onnx.load(tmp_path / "int8" / "model.onnx").graph
+    weights = {tensor.name for tensor in graph.initializer}
+    products = [node for node in graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+    exact = [node.input[1] for node in products if node.input[1] in weights]  # the others come through DequantizeLinear
+    assert len(exact) == -(-len(products) // 6)
+    assert all(name.startswith("encoder.") for name in exact)  # the first ones
+    kinds = [node.op_type for node in graph.node]
     assert kinds.count("QuantizeLinear") > 10
     assert (tmp_path / "int8" / "model.onnx").stat().st_size < (dynamic / "model.onnx").stat().st_size
 

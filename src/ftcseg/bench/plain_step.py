@@ -3,6 +3,7 @@
 The same networks, views, thresholds and numbers as the real step, so that both learn the same; and none of its care:
 
 attention    softmax(q kT) v with the whole matrix of tokens times tokens, forward and backward
+ReLU6        torch's own in place, which copies its input first
 teacher      a copy with gradients, asked with autograd on; what it says keeps its graph until the step is over
 probabilities  of every class at every pixel, and the winner looked up in them
 losses       labels as one-hot floats, multiplied with all log-probabilities; masks as floats
@@ -18,6 +19,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +30,7 @@ from ftcseg.methods.base import Method
 from ftcseg.methods.ftc import FTCSeg
 from ftcseg.methods.unimatch_v2 import UniMatchV2
 from ftcseg.nets.drop import ComplementaryDrop
+from ftcseg.nets.encoders import efficientnet_lite
 from ftcseg.nets.norms import still_statistics
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.rng import seed_for
@@ -63,7 +66,7 @@ class PlainStep(Method):
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """As in methods/ftc.py."""
         labeled, unlabeled = batch.labeled, batch.unlabeled
-        with plain_attention():
+        with plain_layers():
             if unlabeled is None or is_burn_in(clock, self.teaching.burn_in):
                 maps = self.student.features(labeled.images)
                 logits = self.student.decode(maps, labeled.images.shape[-2:])
@@ -156,14 +159,15 @@ def plain_surprise(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @contextmanager
-def plain_attention() -> Iterator[None]:
-    """Inside, attention builds its matrix of tokens times tokens, whoever computes it."""
-    fast = F.scaled_dot_product_attention
+def plain_layers() -> Iterator[None]:
+    """Inside, attention builds its matrix of tokens times tokens and ReLU6 is torch's, whoever computes them."""
+    attention, relu6 = F.scaled_dot_product_attention, efficientnet_lite.relu6_
     F.scaled_dot_product_attention = _attention  # type: ignore[assignment]
+    efficientnet_lite.relu6_ = partial(F.relu6, inplace=True)
     try:
         yield
     finally:
-        F.scaled_dot_product_attention = fast
+        F.scaled_dot_product_attention, efficientnet_lite.relu6_ = attention, relu6
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """int8 by post-training calibration: ranges of activations are measured on the user's images, weights are rounded.
 
 Only products with weights become int8 (convolutions, linear layers), per channel; attention, norms, resizing and the
-positions of tokens stay as they are.
+positions of tokens stay as they are, and so does the first sixth of the products: rounding errors made there grow on the
+way through all that follows. Activations are unsigned, the form that processors of today multiply fastest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ftcseg.export.sheet import INPUT
 from ftcseg.files import disk_trouble
 
 OPERATORS = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
+EXACT = 6
+"""One in so many products stays exact, the first ones. On FLSMD all in int8 cost 3.0 mIoU, the rest of them nothing."""
 
 
 class _Images:
@@ -44,15 +47,24 @@ def to_int8(graph: bytes, images: Iterable[NDArray[np.float32]]) -> bytes:
         exact.write_bytes(graph)
         shape_inference.quant_pre_process(str(exact), str(clean), skip_symbolic_shape=True)
         kind = quantization.QuantType
+        products = _products(clean)
         quantization.quantize_static(
             str(clean),
             str(rounded),
             _Images(images),
             quant_format=quantization.QuantFormat.QDQ,
             op_types_to_quantize=OPERATORS,
+            nodes_to_exclude=products[: -(-len(products) // EXACT)],
             per_channel=True,
-            activation_type=kind.QInt8,
+            activation_type=kind.QUInt8,
             weight_type=kind.QInt8,
             extra_options={"MatMulConstBOnly": True},
         )
         return rounded.read_bytes()
+
+
+def _products(file: Path) -> list[str]:
+    """Names of the nodes that multiply with weights, in the order in which they compute."""
+    graph = library("onnx").load(str(file)).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [node.name for node in graph.node if node.op_type in OPERATORS and weights & set(node.input)]
