@@ -99,8 +99,20 @@ def ratios(*names: str) -> str:
                 rows.append([*head, "does not work: " + other["reason"], ""])
                 continue
             memory = other["memory"]
-            rows.append([*head, spread(other["time"], digits=3), f"{memory:.3f}" if memory else ""])
+            rows.append([*head, spread(other["time"], digits=3), f"{memory['above']:.3f}" if memory else ""])
     return markdown(["encoder", "beside", "time", "memory"], rows)
+
+
+def change(before: str, after: str) -> str:
+    """What one change did to the groups of a step."""
+    old, new = record(before)["step"], record(after)["step"]
+    rows = []
+    for name in ("teacher", "student", "losses", "backward"):
+        rows.append([name, *(f"{MILLI * step['parts'][name]['seconds']['median']:.0f}" for step in (old, new))])
+    rows.append(["the step", *(f"{MILLI * step['seconds']['median']:.0f}" for step in (old, new))])
+    rows.append(["share of the matrix-multiply rate", *(f"{HUNDRED * step['of_matmul']:.1f} %" for step in (old, new))])
+    rows.append(["peak memory, MiB", *(f"{step['memory']['above'] / MEBI:.0f}" for step in (old, new))])
+    return markdown(["ms", "before", "after"], rows)
 
 
 def curve(name: str) -> str:
@@ -142,6 +154,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "parts": parts,
     "whole": whole,
     "ratios": ratios,
+    "change": change,
     "curve": curve,
     "answers": answers,
 }

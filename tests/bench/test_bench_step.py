@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -286,13 +287,14 @@ class Scripted:
 
 
 def test_ctrl_c_keeps_the_rounds_that_are_whole() -> None:
-    rounds = Rounds()
-    step._alternate({OURS: Scripted(1, 2, 3, 4, 5), "other": Scripted(10, 20, 30)}, rounds, 9, lambda _: None)
+    rounds, meter = Rounds(), Mock()
+    step._alternate({OURS: Scripted(1, 2, 3, 4, 5), "other": Scripted(10, 20, 30)}, rounds, 9, meter, lambda _: None)
+    assert meter.take.call_count == 2  # once a round
     assert rounds.interrupted
     assert rounds.alone == {OURS: [1, 3], "other": [10, 20]}  # the third round had no watched step of ours
     assert [taken.seconds for taken in rounds.watched] == [2, 4]
     with pytest.raises(KeyboardInterrupt):
-        step._alternate({OURS: Scripted(1)}, Rounds(), 9, lambda _: None)
+        step._alternate({OURS: Scripted(1)}, Rounds(), 9, Mock(), lambda _: None)
 
 
 def test_ratios_of_against_are_ours_over_it_and_of_options_it_over_ours() -> None:

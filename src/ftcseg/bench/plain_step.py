@@ -29,8 +29,8 @@ from ftcseg.errors import UsageError
 from ftcseg.methods.base import Method
 from ftcseg.methods.ftc import FTCSeg
 from ftcseg.methods.unimatch_v2 import UniMatchV2
+from ftcseg.nets import relu6
 from ftcseg.nets.drop import ComplementaryDrop
-from ftcseg.nets.encoders import efficientnet_lite
 from ftcseg.nets.norms import still_statistics
 from ftcseg.nets.segmenter import Segmenter
 from ftcseg.rng import seed_for
@@ -161,13 +161,13 @@ def plain_surprise(logits: Tensor, labels: Tensor) -> Tensor:
 @contextmanager
 def plain_layers() -> Iterator[None]:
     """Inside, attention builds its matrix of tokens times tokens and ReLU6 is torch's, whoever computes them."""
-    attention, relu6 = F.scaled_dot_product_attention, efficientnet_lite.relu6_
+    attention, thrifty = F.scaled_dot_product_attention, relu6.relu6_
     F.scaled_dot_product_attention = _attention  # type: ignore[assignment]
-    efficientnet_lite.relu6_ = partial(F.relu6, inplace=True)
+    relu6.relu6_ = partial(F.relu6, inplace=True)
     try:
         yield
     finally:
-        F.scaled_dot_product_attention, efficientnet_lite.relu6_ = attention, relu6
+        F.scaled_dot_product_attention, relu6.relu6_ = attention, thrifty
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

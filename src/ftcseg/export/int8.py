@@ -1,7 +1,7 @@
 """int8 by post-training calibration: ranges of activations are measured on the user's images, weights are rounded.
 
 Only products with weights become int8 (convolutions, linear layers), per channel; attention, norms, resizing and the
-positions of tokens stay as they are, and so does the first sixth of the products: rounding errors made there grow on the
+positions of tokens stay as they are. So does the first sixth of the products: rounding errors made there grow on their
 way through all that follows. Activations are unsigned, the form that processors of today multiply fastest.
 """
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ftcseg.nets import relu6
 from ftcseg.nets.encoders.base import RGB, Encoder, Options, fit_stats, start_convolutions
 from ftcseg.nets.encoders.drop_path import DropPath, rising_rates
-from ftcseg.nets.relu6 import relu6_
 from ftcseg.nets.weights import KeyMap
 
 MEAN = (127 / 255,) * RGB
@@ -87,7 +87,7 @@ class ConvNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The map (B, C, H / stride, W / stride), sides rounded up."""
         x = self.norm(_same_conv(x, self.conv))
-        return relu6_(x) if self.act else x
+        return relu6.relu6_(x) if self.act else x
 
 
 def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
