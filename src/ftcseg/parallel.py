@@ -22,6 +22,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 CHUNK = 16
 """Items sent to a worker at once: enough to hide the sending, few enough for a smooth progress bar."""
 _IN_FLIGHT = 4  # chunks per worker
+_GRACE = 5.0  # seconds
 
 
 def available_cores() -> int:
@@ -57,9 +58,12 @@ def map_in_order(
     except BaseException:
         # Asked politely, a pool that was interrupted between two locks may wait for ever. Files are written whole or
         # not at all, so that nothing is lost by ending its workers.
+        manager = getattr(pool, "_executor_manager_thread", None)
         for process in list((getattr(pool, "_processes", None) or {}).values()):
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
+        if manager is not None:
+            manager.join(_GRACE)  # an interpreter that ends meanwhile would trip over the pipe this thread is closing
         raise
     pool.shutdown()
 
