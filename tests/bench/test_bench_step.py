@@ -406,3 +406,13 @@ def test_the_rate_is_the_median_of_the_times_it_was_asked(monkeypatch: pytest.Mo
         meter.take()
     assert (meter.side, meter.rate) == (32, 6.5)  # of 5 and 8
     assert meter.as_json()["each_time"] == [5, 8]
+
+
+def test_a_rate_that_moves_is_told_and_one_odd_look_is_not(measured: dict[str, Any]) -> None:
+    record = measured["record"]
+    steady, moving = ({**record, "matmul": {**record["matmul"], "each_time": rates}} for rates in (
+        [100.0, 100.0, 101.0, 102.0, 30.0],  # the middle half: 100 to 101
+        [100.0, 90.0, 115.0, 120.0, 80.0],  # 90 to 115
+    ))  # fmt: skip
+    assert not [line for line in findings(steady) if "matrix-multiply rate moved" in line]
+    assert [line for line in findings(moving) if "matrix-multiply rate moved" in line]

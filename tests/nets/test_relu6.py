@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ftcseg.bench.plain_step import plain_layers
 from ftcseg.nets.encoders.efficientnet_lite import ConvNorm
 from ftcseg.nets.relu6 import relu6_
 
@@ -31,7 +32,8 @@ def test_the_result_lies_where_the_input_lay() -> None:
         assert y.tolist() == [0.0, 6.0]
 
 
-def test_a_layer_remembers_two_maps_for_the_backward_pass_not_three() -> None:
+def maps_kept() -> int:
+    """How many maps of its output's size a layer of EfficientNet-Lite remembers for the backward pass."""
     layer = ConvNorm((2, 8), 1)
     kept: dict[int, int] = {}
 
@@ -39,13 +41,18 @@ def test_a_layer_remembers_two_maps_for_the_backward_pass_not_three() -> None:
         kept[tensor.data_ptr()] = tensor.numel()
         return tensor
 
-    x = torch.randn(1, 2, 16, 16)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        layer(x).sum().backward()
-    maps = [size for size in kept.values() if size == 8 * 16 * 16]
-    assert len(maps) == 2  # what the convolution made, and what was cut; not what lay between
+        layer(torch.randn(1, 2, 16, 16)).sum().backward()
+    return sum(size == 8 * 16 * 16 for size in kept.values())
 
 
-def test_half_of_a_batch_in_float64_passes_a_numeric_gradient_check() -> None:
+def test_a_layer_remembers_two_maps_and_the_plain_one_three() -> None:
+    assert maps_kept() == 2  # what the convolution made, and what was cut; not what lay between
+    with plain_layers():
+        assert maps_kept() == 3
+    assert maps_kept() == 2
+
+
+def test_the_gradient_is_that_of_small_steps() -> None:
     x = torch.tensor([-2.0, 0.7, 3.0, 8.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda t: relu6_(t * 1), (x,))

@@ -123,10 +123,15 @@ def test_shares_become_steps() -> None:
     assert RunConfig().kept_steps == ()
 
 
-@pytest.mark.parametrize("at", [0, -1, 201, 0.0, 1.5, -0.1, float("nan")])
+@pytest.mark.parametrize("at", [0, -1, 201, 0.0, 1.5, -0.1])
 def test_a_place_outside_of_the_run_is_told(at: float) -> None:
-    with pytest.raises(UsageError, match=r"keep_at cannot (hold|be)"):
+    with pytest.raises(UsageError, match="keep_at cannot hold"):
         RunConfig(steps=200, keep_at=(at,))
+
+
+def test_a_place_that_is_no_number_is_told() -> None:
+    with pytest.raises(UsageError, match="keep_at cannot be"):
+        RunConfig(steps=200, keep_at=(float("nan"),))
 
 
 def test_it_is_set_like_everything_else_and_survives_config_yaml(tmp_path: Path) -> None:
