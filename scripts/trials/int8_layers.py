@@ -3,8 +3,8 @@
     .venv/bin/python scripts/trials/int8_layers.py RUN DATASET --size 240x160
 
 Scored are training frames, evenly taken: what is chosen by them may be confirmed on the part that is reported. A run
-that learnt from few labels has not seen the masks of the others. Each line is the share of layers that stays exact, and the mIoU
-before and after. Nothing is written but exports in a temporary folder.
+that learnt from few labels has not seen the masks of the others. Each line is the share of layers that stays exact, and
+the mIoU before and after. Nothing is written but exports in a temporary folder.
 """
 
 from __future__ import annotations
