@@ -18,7 +18,7 @@ from ftcseg.data.dataset import Dataset, open_dataset
 from ftcseg.data.describe import Description
 from ftcseg.data.doctor import Examination, examine_set
 from ftcseg.data.doctor import as_json as doctor_json
-from ftcseg.data.drawing import drawn
+from ftcseg.data.drawing import Whole, drawn
 from ftcseg.data.images import MAX_PIXELS, read_unturned
 from ftcseg.data.index import DESCRIPTION, Source, open_source
 from ftcseg.data.scan import files_of
@@ -135,7 +135,7 @@ def split(
     *,
     seed: int = 0,
     out: str | Path | None = None,
-    by_sequence: bool = False,
+    by_sequence: Whole = False,
     long_tail: float | None = None,
     balanced: str | None = None,
     val: str | int | None = None,
@@ -148,6 +148,7 @@ def split(
     `labels` is a number of images or a percentage of the training images that have masks. `balanced` is "image" or
     "pixel"; `val` redraws the validation part from the training images (and from a previous validation part);
     `tune` takes one from the training images alone and leaves the set's own validation and test images unused.
+    `by_sequence` never parts frames of one sequence; "val" draws the validation part so and labels frame by frame.
     """
     parse_amount(str(labels))  # a typo is told before a long look at the data
     examination = examine_set(dataset, root=_path(root), progress=progress)

@@ -9,7 +9,7 @@ from ftcseg.studies.figures import Bars
 from ftcseg.studies.plan import Ask
 from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
 
-ASK = Ask(seeds=(0, 1, 2))
+ASK = Ask(seeds=(0, 1, 2), options=ablation.OPTIONS)
 SCORES = {
     LABELS_ONLY: [0.20, 0.22, 0.24],
     BASELINE: [0.30, 0.32, 0.34],
@@ -21,7 +21,9 @@ SCORES = {
 
 
 def test_the_rows_differ_in_what_they_should() -> None:
-    told = {cell.row: (cell.method, cell.settings) for cell in ablation.plan(Ask(ftc="ftc-paper"))}
+    told = {
+        cell.row: (cell.method, cell.settings) for cell in ablation.plan(Ask(ftc="ftc-paper", options=ablation.OPTIONS))
+    }
     assert told == {
         LABELS_ONLY: ("supervised", ()),
         BASELINE: ("ftc-paper", ("opr.layers=0", "thresholds=fixed")),
@@ -30,6 +32,20 @@ def test_the_rows_differ_in_what_they_should() -> None:
         WITH_ATC: ("ftc-paper", ("opr.layers=0",)),
         FTC: ("ftc-paper", ()),
     }
+
+
+def test_other_methods_stand_in_the_same_table() -> None:
+    ask = Ask(seeds=(0, 1), options={"beside": "fixmatch, ftc-paper"})
+    cells = ablation.plan(ask)
+    told = {cell.row: (cell.method, cell.settings) for cell in cells}
+    assert told["fixmatch"] == ("fixmatch", ())
+    assert told["ftc-paper"] == ("ftc-paper", ())
+    assert len(told) == len(SCORES) + 2
+    scores = {BASELINE: [0.30, 0.32], "fixmatch": [0.29, 0.30], FTC: [0.34, 0.37]}
+    (table,) = ablation.read(ask, evidence_of(cells, scores, tail=0.1)).tables
+    assert [row[0] for row in table.rows] == list(scores)
+    row = cells_of(table, "fixmatch")
+    assert (row["mIoU, last"], row["over M2"], row["EMA"]) == ("29.5 ± 0.7", "-1.5", "")
 
 
 def test_gains_over_m2_with_their_tests() -> None:
@@ -87,7 +103,7 @@ def test_without_the_baseline_there_is_no_gain() -> None:
 
 
 def test_two_settings_have_a_table_a_figure_and_files_each_and_three_sentences_together() -> None:
-    ask = Ask(labels=("5%", "10%"))
+    ask = Ask(labels=("5%", "10%"), options=ablation.OPTIONS)
     answer = ablation.read(ask, evidence_of(ablation.plan(ask), {row: [v[0], v[1]] for row, v in SCORES.items()}))
     assert len(answer.finding) == 3
     assert [table.title for table in answer.tables] == ["5% of the labels", "10% of the labels"]

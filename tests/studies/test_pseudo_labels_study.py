@@ -15,7 +15,7 @@ from ftcseg.studies.plan import Ask
 from ftcseg.studies.results import Evidence
 from ftcseg.studies.rows import BASELINE, FTC, WITH_ATC, WITH_OPR
 
-ASK = Ask(seeds=(0,))
+ASK = Ask(seeds=(0,), options=ablation.OPTIONS)
 SCORES = {BASELINE: [0.3], WITH_OPR: [0.3], WITH_ATC: [0.3], FTC: [0.3]}
 # pixels, kept, correct, correct and kept; of the bed, the wall (head) and the hook (tail)
 M2 = [Tally(800, 720, 760, 704), Tally(100, 60, 70, 54), Tally(100, 20, 40, 15)]

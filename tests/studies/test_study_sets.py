@@ -80,6 +80,16 @@ def test_a_long_tail_leaves_images_out(cell: Cell, tmp_path: Path) -> None:
     assert len(held["test"]) == 4
 
 
+def test_a_validation_part_may_be_drawn_anew(cell: Cell, tmp_path: Path) -> None:
+    ground = Sets(Place(tmp_path)).ground(replace(cell, prepared=Prepared(val="4", by_sequence="val")))
+    assert ground.source == cell.dataset
+    assert ground.split is not None
+    split, held = read_split(ground.split)
+    assert len(held["val"]) == 4
+    assert not set(held["val"]) & {*split.labeled, *split.unlabeled}
+    assert split.options["val_by_sequence"] is True
+
+
 def test_a_run_on_a_corrupted_set_draws_the_lists_of_the_clean_one(cell: Cell, tmp_path: Path) -> None:
     source = Sets(Place(tmp_path)).ground(replace(cell, prepared=SPECKLE)).source
     assert api.split(source, "50%", seed=0).digest() == api.split(cell.dataset, "50%", seed=0).digest()
@@ -138,6 +148,8 @@ def test_what_is_done_to_a_set_is_part_of_the_key(cell: Cell, maker: Sets) -> No
         replace(SPECKLE, parts=("train", "test")),
         Prepared(long_tail=20.0),
         Prepared(by_sequence=True),
+        Prepared(by_sequence="val", val="20%"),
+        Prepared(val="20%"),
         replace(SPECKLE, long_tail=20.0),
     ]
     assert len({maker.key(replace(cell, prepared=one)) for one in kinds}) == len(kinds)

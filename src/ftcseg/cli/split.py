@@ -19,6 +19,10 @@ def split(
     seed: Annotated[int, typer.Option(help="The same seed gives the same lists on every machine.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the lists (default: splits/NAME-LABELS-seedN).")] = None,
     by_sequence: Annotated[bool, typer.Option("--by-sequence", help="Never part frames of one sequence.")] = False,
+    val_by_sequence: Annotated[
+        bool,
+        typer.Option("--val-by-sequence", help="With --val or --tune: whole sequences there, labels frame by frame."),
+    ] = False,
     val: Annotated[str | None, typer.Option(help="Draw a new validation part of this amount, such as 20%.")] = None,
     tune: Annotated[
         str | None,
@@ -45,6 +49,8 @@ def split(
 
     if level is not None and not balanced:
         raise UsageError("--level says how to balance; it goes with --balanced.")
+    if by_sequence and val_by_sequence:
+        raise UsageError("--by-sequence keeps sequences whole in every list, --val-by-sequence in one: choose one.")
     folder = out or Path("splits") / f"{_name(dataset)}-{labels.replace('%', 'pct')}-seed{seed}"
     with progress_bar("Looking at the masks") as progress:
         drawn = api.split(
@@ -52,7 +58,7 @@ def split(
             labels,
             seed=seed,
             out=folder,
-            by_sequence=by_sequence,
+            by_sequence="val" if val_by_sequence else by_sequence,
             long_tail=long_tail,
             balanced=(level or "image") if balanced else None,
             val=val,

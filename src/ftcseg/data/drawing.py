@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from ftcseg.data import split as splitting
 from ftcseg.data.doctor import Examination
 from ftcseg.data.split import Candidate, Split, parse_amount
 from ftcseg.errors import UsageError
 
+Whole: TypeAlias = bool | Literal["val"]
+"""Whether frames of one sequence stay together: nowhere, in every list, or in the validation part alone."""
 _SEED_BOUND = 2**32
 
 
@@ -43,7 +46,7 @@ def drawn(  # noqa: PLR0913  each choice has a name
     labels: str | int,
     *,
     seed: int,
-    by_sequence: bool = False,
+    by_sequence: Whole = False,
     cuts: tuple[float | None, str | None] = (None, None),
     val: str | int | None = None,
     tune: str | int | None = None,
@@ -52,6 +55,7 @@ def drawn(  # noqa: PLR0913  each choice has a name
 
     `val` draws the validation part anew, from training and validation images alike. `tune` draws one from the training
     images only and leaves the set's own validation and test images out: for choosing settings that are judged later.
+    With `by_sequence="val"` that part is whole sequences, and labels are drawn frame by frame from the others.
     """
     if val is not None and tune is not None:
         raise UsageError("--val draws the validation part anew, --tune makes one inside the training part: choose one.")
@@ -62,8 +66,12 @@ def drawn(  # noqa: PLR0913  each choice has a name
     candidates, unmasked, held = candidates_of(examination, redraw_val=val is not None)
     options: dict[str, splitting.Option] = {}
     held_out = val if tune is None else tune
+    if by_sequence == "val":
+        if held_out is None:
+            raise UsageError("Whole sequences for the validation part alone: say with --val or --tune how many frames.")
+        options["val_by_sequence"] = True
     if held_out is not None:
-        kept, out = splitting.hold_out(candidates, parse_amount(str(held_out)), seed, by_sequence=by_sequence)
+        kept, out = splitting.hold_out(candidates, parse_amount(str(held_out)), seed, by_sequence=bool(by_sequence))
         candidates, held["val"] = list(kept), [c.id for c in out]
         options["val" if tune is None else "tune"] = str(held_out)
         if tune is not None:
@@ -79,7 +87,8 @@ def drawn(  # noqa: PLR0913  each choice has a name
         candidates, thin, options["balanced"] = list(balance.kept), dict(balance.thin), balanced
         dropped = balance.dropped
     classes = examination.description.classes
-    split = splitting.draw(candidates, amount, seed, classes, unlabeled_extra=unmasked, by_sequence=by_sequence)
+    whole = by_sequence is True
+    split = splitting.draw(candidates, amount, seed, classes, unlabeled_extra=unmasked, by_sequence=whole)
     if long_tail is not None:
         split = splitting.long_tail(split, candidates, long_tail, classes)
     options["asked"] = amount.of(len(candidates))

@@ -14,6 +14,7 @@ from ftcseg.studies import (
     cost,
     decouple,
     foreground,
+    gain,
     joint,
     labels,
     main,
@@ -80,6 +81,7 @@ STUDIES: Mapping[str, Study] = {
         plan=ablation.plan,
         read=ablation.read,
         defaults=ablation.DEFAULTS,
+        options=ablation.OPTIONS,
     ),
     "joint": Study(
         line="whether OPR and ATC together beat the better of the two",
@@ -188,6 +190,14 @@ STUDIES: Mapping[str, Study] = {
         read=voc_controlled.read,
         defaults=voc_controlled.DEFAULTS,
         options=voc_controlled.OPTIONS,
+    ),
+    "gain": Study(
+        line="what FTC-Seg gains under added noise and on unseen scenes",
+        paper="beyond it",
+        plan=gain.plan,
+        read=gain.read,
+        defaults=gain.DEFAULTS,
+        options=gain.OPTIONS,
     ),
     "cost": Study(
         line="what a prediction costs, by method and by reading",

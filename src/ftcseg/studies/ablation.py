@@ -37,6 +37,8 @@ from ftcseg.studies.statistics import Family
 from ftcseg.studies.tables import Answer, Column, Table, spoken, table_of
 
 DEFAULTS = Ask(seeds=(0, 1, 2), settings=EMBEDDED_SETTINGS)
+OPTIONS: Mapping[str, str] = {"beside": ""}
+"""Other methods that stand in the same table, such as fixmatch,ftc-paper."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "EMA": (BASELINE, PUBLISHED, WITH_OPR, WITH_ATC, FTC),
     "OPR": (WITH_OPR, FTC),
@@ -50,10 +52,12 @@ GROUPS = ("head", "middle", "tail")
 
 
 def rows(ask: Ask) -> Rows:
-    """M1 to M5 with the published baseline beside M2."""
+    """M1 to M5 with the published baseline beside M2, and whatever else shall stand beside them."""
     parts = dict(calibration_rows(ask))
     first = {name: parts.pop(name) for name in (LABELS_ONLY, BASELINE)}
-    return {**first, PUBLISHED: ("unimatch-v2", ()), **parts}
+    named = (name.strip() for name in ask.options["beside"].split(","))
+    beside = {name: (name, ()) for name in named if name}
+    return {**first, PUBLISHED: ("unimatch-v2", ()), **beside, **parts}
 
 
 def plan(ask: Ask) -> list[Cell]:
@@ -90,8 +94,10 @@ def _table(ask: Ask, evidence: Evidence, tests: Family, dataset: str, labels: st
     present = [row for row in rows(ask) if evidence.of(row, dataset, labels)]
     found = {row: tests[_pair(row, dataset, labels)] for row in present if row != BASELINE}
     gaps = {row: points(one) for row, test in found.items() if (one := test.difference) is not None}
+    ours = {row for row in present if row in PAPER}  # of other methods nothing is on or off
     columns = [
-        Column(heading=part, values={row: "✓" if row in has else "–" for row in present}) for part, has in PARTS.items()
+        Column(heading=part, values={row: ("✓" if row in has else "–") if row in ours else "" for row in present})
+        for part, has in PARTS.items()
     ]
     columns += [
         column("mIoU, last", evidence, Result.miou, dataset, labels),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ftcseg.data.drawing import Whole
 from ftcseg.parallel import Progress, silent
 
 EMBEDDED = "embedded"
@@ -47,8 +48,10 @@ class Prepared:
     """Parts whose images are corrupted; the others stay as they are."""
     long_tail: float | None = None
     """Images of the most and of the least frequent class, as a ratio, in the drawn lists."""
-    by_sequence: bool = False
+    by_sequence: Whole = False
     """Neighbouring frames stay on one side of the split."""
+    val: str = ""
+    """How much of the set is drawn anew to be judged by, such as 20%; where empty the set's own part judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

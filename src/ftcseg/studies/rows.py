@@ -9,7 +9,7 @@ from ftcseg.studies.figures import Value
 from ftcseg.studies.plan import EMBEDDED, Ask, Cell, Rows
 from ftcseg.studies.results import Evidence, Result, matched
 from ftcseg.studies.statistics import ENOUGH, Family, Paired, Summary, family, paired, summary
-from ftcseg.studies.tables import Column
+from ftcseg.studies.tables import Column, spoken
 
 LABELS_ONLY, BASELINE, WITH_OPR, WITH_ATC, FTC = "M1 labels only", "M2 EMA", "M3 EMA+OPR", "M4 EMA+ATC", "M5 FTC-Seg"
 EMBEDDED_SETTINGS = ("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10")
@@ -123,6 +123,17 @@ def verdict(
 def points(difference: float) -> str:
     """A difference of shares in points: «+1.3»."""
     return f"{100 * difference:+.1f}"
+
+
+def signed(
+    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], float | None] = Result.miou
+) -> str | None:
+    """«-7.6 ± 0.4»: ours less theirs over the runs both have; None where they share none."""
+    pairs = matched(ours, theirs, value)
+    if not pairs[0]:
+        return None
+    found = summary([a - b for a, b in zip(*pairs, strict=True)])
+    return f"{'+' if found.mean >= 0 else ''}{spoken(found)}"
 
 
 def p_cell(p: float | None) -> str:

@@ -99,7 +99,7 @@ class Sets:
         if prepared is None:
             return Ground(self.source(cell.dataset, cell.seed))
         source = self._corrupted(cell, prepared) if prepared.corrupt else self.source(cell.dataset, cell.seed)
-        drawn_here = prepared.long_tail is not None or prepared.by_sequence
+        drawn_here = prepared.long_tail is not None or bool(prepared.by_sequence) or bool(prepared.val)
         return Ground(source, self._split(cell, prepared) if drawn_here else None)
 
     def copy_of(self, cell: Cell) -> Path | None:
@@ -130,11 +130,11 @@ class Sets:
     def _split(self, cell: Cell, prepared: Prepared) -> Path:
         found = self.examined(cell.dataset, cell.seed)
         told = {"content": content_of(found), "labels": cell.labels, "seed": cell.seed}
-        told |= {"long_tail": prepared.long_tail, "by_sequence": prepared.by_sequence}
+        told |= {"long_tail": prepared.long_tail, "by_sequence": prepared.by_sequence, "val": prepared.val}
         folder = self._data / "splits" / digest(told)
         if not (folder / SPLIT).is_file():
-            cuts = (prepared.long_tail, None)
-            split, held = drawn(found, cell.labels, seed=cell.seed, by_sequence=prepared.by_sequence, cuts=cuts)
+            whole, cuts, val = prepared.by_sequence, (prepared.long_tail, None), prepared.val or None
+            split, held = drawn(found, cell.labels, seed=cell.seed, by_sequence=whole, cuts=cuts, val=val)
             write_split(folder, split, found, held)
         return folder
 

@@ -10,7 +10,7 @@ from ftcseg.errors import UsageError
 from ftcseg.studies.by_place import Reading, answer_of, printed
 from ftcseg.studies.figures import Bars, Figure
 from ftcseg.studies.plan import Ask, Cell, Prepared, grid
-from ftcseg.studies.results import Evidence, Result, matched
+from ftcseg.studies.results import Evidence, Result
 from ftcseg.studies.rows import (
     BASELINE,
     EMBEDDED_SETTINGS,
@@ -20,13 +20,14 @@ from ftcseg.studies.rows import (
     gap,
     over_seeds,
     points,
+    signed,
     spread_of,
     suffix,
     verdict,
     where,
 )
-from ftcseg.studies.statistics import Summary, summary
-from ftcseg.studies.tables import Answer, Column, Table, spoken, table_of
+from ftcseg.studies.statistics import Summary
+from ftcseg.studies.tables import Answer, Column, Table, table_of
 
 DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
 OPTIONS: Mapping[str, str] = {"ratio": "20", "kind": "gaussian", "severity": "3"}
@@ -83,12 +84,12 @@ def _table(evidence: Evidence, dataset: str, labels: str) -> Table:
     columns = []
     for condition, numbers in PAPER.items():
         scores: dict[str, Summary | str | None] = {m: over_seeds(runs[m][condition], Result.miou) for m in runs}
-        scores[GAIN] = _signed(runs[FTC][condition], runs[BASELINE][condition])
+        scores[GAIN] = signed(runs[FTC][condition], runs[BASELINE][condition])
         columns.append(Column(heading=condition, values=scores))
         paper = printed(condition, numbers)
         gain = f"{numbers[FTC] - numbers[BASELINE]:+.2f}"
         columns.append(Column(heading=paper.heading, values={**paper.values, GAIN: gain}, digits=2, paper=True))
-    change = {model: _signed(found[NOISE], found[TAIL]) for model, found in runs.items()}
+    change = {model: signed(found[NOISE], found[TAIL]) for model, found in runs.items()}
     theirs = {model: f"{PAPER[NOISE][model] - PAPER[TAIL][model]:+.2f}" for model in runs}
     columns.append(Column(heading="noise-induced change", values={**change, GAIN: "–"}))
     columns.append(Column(heading="noise-induced change (paper)", values={**theirs, GAIN: "–"}, paper=True))
@@ -133,15 +134,6 @@ def _finding(evidence: Evidence, dataset: str, labels: str) -> list[str]:
         f"With {where(dataset, labels)}, noise on a long tail changes mIoU by: {costs}.",
         f"FTC-Seg over the EMA baseline: {gained}.",
     ]
-
-
-def _signed(ours: list[Result], theirs: list[Result]) -> str | None:
-    """«-7.6 ± 0.4» over the seeds both have."""
-    pairs = matched(ours, theirs, Result.miou)
-    found = summary([a - b for a, b in zip(*pairs, strict=True)]) if pairs[0] else None
-    if found is None:
-        return None
-    return f"{'+' if found.mean >= 0 else ''}{spoken(found)}"
 
 
 def _positive(ask: Ask, key: str) -> float:
