@@ -1,40 +1,30 @@
 """Write the tables of docs/results/speed.md from the records of `ftcseg bench` beside it.
 
-    .venv/bin/python scripts/speed_tables.py            # after new records were put into docs/results/speed
-    .venv/bin/python scripts/speed_tables.py --check    # 1 where the page says something else than the records
-
-A table stands between the lines `<!-- table NAME -->` and `<!-- end -->`; all other text is left alone.
+.venv/bin/python scripts/speed_tables.py            # after new records were put into docs/results/speed
+.venv/bin/python scripts/speed_tables.py --check    # 1 where the page says something else than the records
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "speed.md"
+from pages import RESULTS, markdown, rewrite
+
+PAGE = RESULTS / "speed.md"
 FOLDER = PAGE.with_suffix("")
 PARTS = ("load", "augment", "teacher", "student", "losses", "mixing", "backward", "optimiser", "ema", "thresholds")
 LAST = ("logging", "guard", "other")
 MEBI, MILLI, HUNDRED = 2**20, 1e3, 100
 
 Record = dict[str, Any]
-_TABLE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def record(name: str) -> Record:
     """What one measurement wrote."""
     return dict(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is words and whose other columns are numbers."""
-    ruler = ["---"] + ["---:"] * (len(heads) - 1)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ruler, *rows)) + "\n"
 
 
 def spread(found: Record | None, factor: float = 1.0, digits: int = 2) -> str:
@@ -160,28 +150,5 @@ KINDS: dict[str, Callable[..., str]] = {
 }
 
 
-def filled(text: str) -> str:
-    """The page with every table as its records have it; a table is named KIND:RECORD,RECORD."""
-
-    def made(match: re.Match[str]) -> str:
-        kind, _, names = match[2].partition(":")
-        return match[1] + "\n" + KINDS[kind](*names.split(",")) + "\n" + match[3]
-
-    return _TABLE.sub(made, text)
-
-
-def main() -> int:
-    """Rewrite the page, or say whether it is as it should be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; 1 where the page is out of date")
-    asked = parser.parse_args()
-    before = PAGE.read_text(encoding="utf-8")
-    after = filled(before)
-    if asked.check:
-        return int(before != after)
-    PAGE.write_text(after, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rewrite(PAGE, KINDS, __doc__))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,33 @@ def test_lite0_counted_by_hand() -> None:
     assert total + head + classifier == 4_652_008  # the published size of the whole classifier
 
 
+def test_constant_norms_are_folded_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder("efficientnet-lite0", weights=None)[0].eval()
+    for norm in (m for m in encoder.modules() if isinstance(m, nn.BatchNorm2d)):
+        norm.running_mean.normal_(0, 0.1)  # type: ignore[union-attr]
+        norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+    images = torch.randn(1, 3, 33, 48)
+    norms: list[nn.Module] = []
+    monkeypatch.setattr(nn.BatchNorm2d, "forward", _noting(nn.BatchNorm2d.forward, norms))
+    learning = encoder(images)
+    asked = len(norms)
+    with torch.no_grad():
+        folded = encoder(images)
+    assert asked == 48
+    assert len(norms) == asked  # nobody asked them again
+    for ours, theirs in zip(folded, learning, strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-4, atol=1e-6)
+
+
+def _noting(forward: Callable[..., Tensor], norms: list[nn.Module]) -> Callable[..., Tensor]:
+    def noted(norm: nn.Module, images: Tensor) -> Tensor:
+        norms.append(norm)
+        return forward(norm, images)
+
+    return noted
+
+
 def test_widths_and_depths_follow_the_published_rule() -> None:
     assert [s.width for s in scaled(1.1, 1.2)] == [16, 24, 48, 88, 120, 208, 352]
     assert [s.repeats for s in scaled(1.0, 1.0)] == [1, 2, 2, 3, 3, 4, 1]
@@ -55,7 +83,7 @@ def test_padding_is_tensorflows(kernel: int, height: int, width: int) -> None:
     images = torch.randn(1, 2, height, width)
     needed = [(-(-side // 2) - 1) * 2 + kernel - side for side in (height, width)]
     padded = F.pad(images, (needed[1] // 2, -(-needed[1] // 2), needed[0] // 2, -(-needed[0] // 2)))
-    torch.testing.assert_close(_same_conv(images, conv), F.conv2d(padded, conv.weight, None, 2, groups=2))
+    torch.testing.assert_close(_same_conv(images, conv, conv.weight), F.conv2d(padded, conv.weight, None, 2, groups=2))
 
 
 def test_a_missing_package_names_the_command() -> None:

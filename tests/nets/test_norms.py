@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ftcseg.nets.norms import as_evaluated, still_statistics
+from ftcseg.nets.norms import as_evaluated, folded, is_constant, still_statistics
 
 
 def norms(momentum: float | None = 0.1) -> nn.Sequential:
@@ -82,3 +82,26 @@ def test_answering_as_evaluated_changes_nothing_for_later() -> None:
     with pytest.raises(KeyError), as_evaluated(module):
         raise KeyError
     assert module.training
+
+
+def test_a_norm_folded_into_its_convolution_by_hand() -> None:
+    conv, norm = nn.Conv2d(1, 1, 1, bias=False), nn.BatchNorm2d(1, eps=0.0)
+    with torch.no_grad():
+        conv.weight.fill_(3.0)
+        norm.weight.fill_(5.0)
+        norm.bias.fill_(7.0)
+        norm.running_mean.fill_(2.0)  # type: ignore[union-attr]
+        norm.running_var.fill_(4.0)  # type: ignore[union-attr]
+    weight, bias = folded(conv, norm)
+    assert weight.tolist() == [[[[7.5]]]]  # 3 * 5 / 2
+    assert bias.tolist() == [2.0]  # 7 - 2 * 5 / 2
+
+
+def test_only_a_norm_that_nothing_moves_is_constant() -> None:
+    norm = nn.BatchNorm2d(1)
+    assert not is_constant(norm.train())
+    assert not is_constant(norm.eval())  # its weight may be learning
+    with torch.no_grad():
+        assert is_constant(norm)
+        assert not is_constant(norm.train())
+    assert is_constant(norm.eval().requires_grad_(False))

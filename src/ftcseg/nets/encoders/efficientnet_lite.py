@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from ftcseg.nets import relu6
 from ftcseg.nets.encoders.base import RGB, Encoder, Options, fit_stats, start_convolutions
 from ftcseg.nets.encoders.drop_path import DropPath, rising_rates
+from ftcseg.nets.norms import folded, is_constant
 from ftcseg.nets.weights import KeyMap
 
 MEAN = (127 / 255,) * RGB
@@ -86,20 +87,22 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The map (B, C, H / stride, W / stride), sides rounded up."""
-        x = self.norm(_same_conv(x, self.conv))
+        if is_constant(self.norm):
+            x = _same_conv(x, self.conv, *folded(self.conv, self.norm))
+        else:
+            x = self.norm(_same_conv(x, self.conv, self.conv.weight))
         return relu6.relu6_(x) if self.act else x
 
 
-def _same_conv(x: Tensor, conv: nn.Conv2d) -> Tensor:
+def _same_conv(x: Tensor, conv: nn.Conv2d, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The convolution with TensorFlow's padding."""
     if conv.stride == (1, 1):
-        plain: Tensor = conv(x)
-        return plain
+        return F.conv2d(x, weight, bias, 1, conv.padding, 1, conv.groups)
     # For an odd side half a kernel of padding is what TensorFlow does. For an even side it starts one pixel later: pad
     # one more, which makes one output too early, and drop that. Padding the larger input instead is slower.
     shift = [1 - side % 2 for side in x.shape[-2:]]
     padding = [kernel // 2 + extra for kernel, extra in zip(conv.kernel_size, shift, strict=True)]
-    y = F.conv2d(x, conv.weight, None, conv.stride, padding, 1, conv.groups)
+    y = F.conv2d(x, weight, bias, conv.stride, padding, 1, conv.groups)
     return y[..., shift[0] :, shift[1] :].clone() if any(shift) else y  # a view would slow down all that follows
 
 

@@ -1,0 +1,117 @@
+"""Keep what is worth keeping of a study's finished runs: one small JSON file each.
+
+    .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd
+    .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --only ablation gain
+
+STUDIES is the folder that `ftcseg study --out` was given. A record holds the run's settings and split, its scores by
+class (last and best, teacher and student), its pseudo-labels by class at the end, and its thresholds, kept shares and
+prototypes at ten moments. Records are written again only where they changed; none is ever removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ftcseg.files import read_json
+
+DIGITS, MOMENTS = 5, 10
+PER_CLASS = ("iou", "recall", "precision")
+OVER_TIME = ("tau", "accuracy", "prior", "predicted", "open_gates", "change", "overlap")
+
+Json = dict[str, Any]
+
+
+def rounded(value: Any) -> Any:
+    """The same with fewer digits, however deep."""
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return {key: rounded(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def score(told: Json) -> Json:
+    """A predictor's score by group and class."""
+    classes = {c["name"]: {key: c[key] for key in PER_CLASS} for c in told["classes"]}
+    return {"miou": told["miou"], "ece": told["ece"], "groups": told["groups"], "classes": classes}
+
+
+def audited(told: Json | None) -> Json | None:
+    """Pixels by class: as they are and as they are called, kept and right."""
+    if told is None:
+        return None
+    sides = {side: {c["name"]: c["counts"] for c in told[side]["classes"]} for side in ("by_truth", "by_prediction")}
+    return {"images": told["images"], "kept_miou": told["kept_miou"], "raw_miou": told["raw_miou"], **sides}
+
+
+def over_time(file: Path) -> list[Json]:
+    """Some moments of a run: shares kept by predicted class, thresholds, prototypes."""
+    if not file.is_file():
+        return []
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    stride = max(1, len(lines) // MOMENTS)
+    moments = []
+    for line in lines[stride - 1 :: stride]:
+        told = {"step": line["step"], **{key: line["facts"][key] for key in OVER_TIME if key in line["facts"]}}
+        moments.append(told | {key: line[key] for key in ("seen", "kept", "conf") if key in line})
+    return moments
+
+
+def record(study: str, result: Json, run: Path) -> Json:
+    """All that is kept of one run."""
+    scores = read_json(run / "scores.json")
+    split = read_json(run / "split.json")
+    told = {key: result[key] for key in ("row", "method", "dataset", "labels", "seed", "steps", "settings", "key")}
+    points = {
+        when: {who: score(one) for who, one in scores["checkpoints"][when].items() if "classes" in one}
+        for when in ("last", "best")
+    }
+    facts = {
+        "study": study,
+        "split": split["hash"][:16],
+        "parts": split["parts_hash"][:16],
+        "images": scores["images"],
+        "labelled": split["images"]["labeled"],
+        "unlabelled": split["images"]["unlabeled"],
+        "seconds": result["seconds"],
+        "predictor": scores["predictor"],
+        "best_step": scores["best_step"],
+        "scores": points,
+        "audit": audited(result["audit"]),
+        "over_time": over_time(run / "pseudo.jsonl"),
+    }
+    return dict(rounded(told | facts))
+
+
+def name_of(told: Json) -> str:
+    """A file name that says what the run was; the key keeps apart what would be called alike."""
+    words = f"{told['row']}-{told['labels']}-seed{told['seed']}-{told['key'][:6]}".lower()
+    return "".join(letter if letter.isalnum() or letter in "-+." else "-" for letter in words) + ".json"
+
+
+def main() -> None:
+    """Write what is new."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", nargs="*", help="studies to look at; all without it")
+    asked = parser.parse_args()
+    for file in sorted(asked.studies.glob("*/study.json")):
+        study = file.parent.name
+        if asked.only and study not in asked.only:
+            continue
+        for result in read_json(file)["results"]:
+            told = record(study, result, asked.studies / "runs" / result["key"])
+            target = asked.out / study / name_of(told)
+            text = json.dumps(told, separators=(",", ":")) + "\n"
+            if not target.is_file() or target.read_text(encoding="utf-8") != text:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+                print(f"{target} {100 * told['scores']['last'][told['predictor']]['miou']:.1f}")
+
+
+if __name__ == "__main__":
+    main()
