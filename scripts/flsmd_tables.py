@@ -1,0 +1,170 @@
+"""Write the tables of docs/results/flsmd.md from the records beside it.
+
+    .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
+    .venv/bin/python scripts/flsmd_tables.py --check    # 1 where the page says something else than the records
+
+A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from pages import RESULTS, markdown, rewrite
+
+from ftcseg.studies.statistics import paired, summary
+
+PAGE = RESULTS / "flsmd.md"
+FOLDER = PAGE.with_suffix("")
+HUNDRED = 100
+LABELS_ONLY, PUBLISHED = "M1 labels only", "UniMatch V2 as published"
+SPOKEN = {
+    LABELS_ONLY: "`supervised` (M1)",
+    PUBLISHED: "`unimatch-v2`",
+    "M2 EMA": "M2: `ftc` without both",
+    "M3 EMA+OPR": "M3: M2 + OPR",
+    "M4 EMA+ATC": "M4: M2 + ATC",
+    "M5 FTC-Seg": "`ftc` (M5)",
+}
+
+Record = dict[str, Any]
+Value = Callable[[Record], float | None]
+
+
+@cache
+def records(folder: str) -> tuple[Record, ...]:
+    """All runs kept under a name; «main@5%» are those with 5 % of the labels."""
+    name, _, labels = folder.partition("@")
+    found = (json.loads(file.read_text(encoding="utf-8")) for file in sorted((FOLDER / name).glob("*.json")))
+    return tuple(sorted((r for r in found if not labels or r["labels"] == labels), key=lambda r: r["seed"]))
+
+
+def of(folder: str, row: str) -> list[Record]:
+    """A row's runs, by seed."""
+    return [record for record in records(folder) if record["row"] == row]
+
+
+def scored(when: str = "last", who: str | None = None, group: str | None = None) -> Value:
+    """Reads mIoU, or the mean of a group, of the network that answers unless another is named."""
+
+    def read(record: Record) -> float | None:
+        told = record["scores"][when].get(who or record["predictor"])
+        if told is None:
+            return None
+        return told["groups"].get(group) if group else told["miou"]
+
+    return read
+
+
+def over_seeds(found: Sequence[Record], value: Value, digits: int = 1) -> str:
+    """«41.2 ± 0.7» in percent; one seed has no spread."""
+    values = [number for record in found if (number := value(record)) is not None]
+    if not values:
+        return ""
+    told = summary(values)
+    mean = f"{HUNDRED * told.mean:.{digits}f}"
+    return mean if told.std is None else f"{mean} ± {HUNDRED * told.std:.{digits}f}"
+
+
+def over(ours: Sequence[Record], theirs: Sequence[Record], value: Value) -> str:
+    """«+2.3 ± 0.8 (p 0.04)»: seed by seed."""
+    base = {record["seed"]: value(record) for record in theirs}
+    both = [(value(r), base[r["seed"]]) for r in ours if base.get(r["seed"]) is not None and value(r) is not None]
+    if not both or list(ours) == list(theirs):
+        return "–"
+    mine, other = ([pair[i] for pair in both] for i in (0, 1))
+    told = summary([a - b for a, b in zip(mine, other, strict=True)])
+    test = paired(mine, other)
+    spread = "" if told.std is None else f" ± {HUNDRED * told.std:.1f}"
+    return f"{HUNDRED * told.mean:+.1f}{spread}" + ("" if test.p is None else f" (p {test.p:.2g})")
+
+
+def scores(folder: str, *rows: str) -> str:
+    """Mean IoU, groups and differences, a line for every row."""
+    lines = []
+    for row in rows:
+        found = of(folder, row)
+        groups = [over_seeds(found, scored(group=group)) for group in ("head", "middle", "tail")]
+        minutes = summary([r["seconds"] / 60 for r in found]).mean if found else 0
+        cells = [
+            over_seeds(found, scored()),
+            over_seeds(found, scored("best")),
+            over_seeds(found, scored(who="student")),
+        ]
+        gaps = [over(found, of(folder, base), scored()) for base in (LABELS_ONLY, PUBLISHED)]
+        lines.append([SPOKEN.get(row, f"`{row}`"), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
+    heads = ("run", "seeds", "mIoU, last", "mIoU, best", "student, last", "head", "middle", "tail")
+    return markdown((*heads, "over labels alone", "over `unimatch-v2`", "minutes"), lines)
+
+
+def by_class(folder: str, *rows: str) -> str:
+    """IoU by class at the end, most pixels first, recall and precision behind it."""
+    runs = {row: of(folder, row) for row in rows}
+    some = next(found[0] for found in runs.values() if found)
+    counts = some["audit"]["by_truth"] if some["audit"] else {}
+    names = sorted(
+        some["scores"]["last"][some["predictor"]]["classes"], key=lambda n: -counts.get(n, {}).get("pixels", 0)
+    )
+
+    def cell(found: Sequence[Record], name: str) -> str:
+        def part(key: str) -> Value:
+            return lambda r: r["scores"]["last"][r["predictor"]]["classes"][name][key]
+
+        behind = " / ".join(over_seeds(found, part(key), 0).partition(" ")[0] for key in ("recall", "precision"))
+        return f"{over_seeds(found, part('iou'))} ({behind})"
+
+    return markdown(
+        ["class", *(SPOKEN.get(row, f"`{row}`") for row in rows)],
+        [[n, *(cell(runs[row], n) for row in rows)] for n in names],
+    )
+
+
+def pseudo(folder: str, *rows: str) -> str:
+    """By class at the end: the share of its true pixels kept right, and of what is kept under its name, the wrong."""
+    runs = {row: of(folder, row) for row in rows}
+    some = next(found[0] for found in runs.values() if found)
+    names = sorted(some["audit"]["by_truth"], key=lambda n: -some["audit"]["by_truth"][n]["pixels"])
+
+    def right(name: str) -> Value:
+        return lambda r: _share(r["audit"]["by_truth"][name], "correct_kept", "pixels")
+
+    def wrong(name: str) -> Value:
+        return lambda r: _rest(_share(r["audit"]["by_prediction"][name], "correct_kept", "kept"))
+
+    lines = [[n, *(over_seeds(runs[row], f(n)) or "none kept" for f in (right, wrong) for row in rows)] for n in names]
+    heads = [f"{what}, {SPOKEN.get(row, row)}" for what in ("kept right", "wrong among kept") for row in rows]
+    return markdown(["class", *heads], lines)
+
+
+def moments(folder: str, row: str, key: str = "dropped") -> str:
+    """By class over the run, first seed: the share of what is called so that is dropped, or another statistic."""
+    record = of(folder, row)[0]
+    names = list(record["scores"]["last"][record["predictor"]]["classes"])
+    told = [moment for moment in record["over_time"] if "seen" in moment]
+
+    def cell(moment: Record, place: int) -> str:
+        if key != "dropped":
+            return f"{moment[key][place]:.2f}"
+        seen = moment["seen"][place]
+        return f"{HUNDRED * (1 - moment['kept'][place] / seen):.0f}" if seen else "–"
+
+    lines = [[name, *(cell(moment, place) for moment in told)] for place, name in enumerate(names)]
+    return markdown(["class", *(str(moment["step"]) for moment in told)], lines)
+
+
+def _share(counts: Record, part: str, whole: str) -> float | None:
+    return counts[part] / counts[whole] if counts[whole] else None
+
+
+def _rest(share: float | None) -> float | None:
+    return None if share is None else 1 - share
+
+
+KINDS: dict[str, Callable[..., str]] = {"scores": scores, "classes": by_class, "pseudo": pseudo, "moments": moments}
+
+if __name__ == "__main__":
+    sys.exit(rewrite(PAGE, KINDS, __doc__))

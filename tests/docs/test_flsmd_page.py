@@ -1,0 +1,103 @@
+"""The page on FLSMD says what its records say, and the records are read as they should be."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The script, reading records from an empty folder."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module = script("flsmd_tables")
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    return module
+
+
+def kept(folder: Path, row: str, seed: int, miou: float, **counts: int) -> None:
+    """A record of one run: two classes, of which `hook` is the tail."""
+    classes = {name: {"iou": miou, "recall": 0.5, "precision": 0.25} for name in ("bed", "hook")}
+    told = {"miou": miou, "ece": 0.01, "groups": {"head": None, "tail": miou / 2}, "classes": classes}
+    tally = {"pixels": 200, "kept": 40, "correct": 50, "correct_kept": 30} | counts
+    side = {"bed": {**tally, "pixels": 9000}, "hook": tally}
+    record: dict[str, Any] = {"row": row, "labels": "2%", "seed": seed, "seconds": 120.0, "predictor": "teacher"}
+    record["scores"] = {"last": {"teacher": told}, "best": {"teacher": told}}
+    record["audit"] = {"by_truth": side, "by_prediction": side}
+    record["over_time"] = [{"step": 9}, {"step": 10, "seen": [10, 0], "kept": [4, 0], "tau": [0.95, 0.8]}]
+    folder.mkdir(exist_ok=True)
+    (folder / f"{row}-{seed}.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_the_tables_are_those_of_the_records() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "flsmd_tables.py"), "--check"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"Run scripts/flsmd_tables.py. {done.stderr}"
+
+
+def test_means_and_gaps_over_seeds(tables: ModuleType, tmp_path: Path) -> None:
+    for seed, (labels, ours) in enumerate([(0.30, 0.34), (0.32, 0.37), (0.34, 0.40)]):
+        kept(tmp_path / "a", tables.LABELS_ONLY, seed, labels)
+        kept(tmp_path / "a", "ftc", seed, ours)
+    lines = tables.scores("a", tables.LABELS_ONLY, "ftc").splitlines()
+    # gaps 4, 5, 6: mean 5, standard deviation 1, t = 5 sqrt 3, p = 1 - 5 sqrt 3 / sqrt 77
+    assert lines[3].split(" | ")[1:5] == ["3", "37.0 ± 3.0", "37.0 ± 3.0", ""]
+    assert "| 18.5 ± 1.5 | +5.0 ± 1.0 (p 0.013) |" in lines[3]
+    assert lines[2].split(" | ")[8] == "–"
+
+
+def test_seeds_that_only_one_row_has_are_no_gap(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", tables.LABELS_ONLY, 0, 0.30)
+    kept(tmp_path / "a", "ftc", 0, 0.34)
+    kept(tmp_path / "a", "ftc", 1, 0.90)
+    assert "| +4.0 |" in tables.scores("a", "ftc")
+
+
+def test_what_is_kept_right_and_wrong(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "ftc", 0, 0.3)
+    lines = tables.pseudo("a", "ftc").splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| bed", "| hook"]  # most pixels first
+    assert lines[3] == "| hook | 15.0 | 25.0 |"  # 30 of 200; 10 of 40
+
+
+def test_what_is_dropped_over_time(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "ftc", 0, 0.3)
+    assert tables.moments("a", "ftc").splitlines()[2:] == ["| bed | 60 |", "| hook | – |"]
+    assert tables.moments("a", "ftc", "tau").splitlines()[3] == "| hook | 0.80 |"
+
+
+def test_recall_and_precision_stand_behind(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "ftc", 0, 0.3)
+    assert "| hook | 30.0 (50 / 25) |" in tables.by_class("a", "ftc")
+
+
+def test_records_of_other_label_amounts_are_apart(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "ftc", 0, 0.3)
+    assert len(tables.records("a@2%")) == 1
+    assert not tables.records("a@5%")
+
+
+def test_numbers_are_shortened_however_deep() -> None:
+    assert script("flsmd_records").rounded({"a": [0.1234567, {"b": 1.0000001}], "c": "word"}) == {
+        "a": [0.12346, {"b": 1.0}],
+        "c": "word",
+    }
