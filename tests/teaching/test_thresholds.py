@@ -265,6 +265,32 @@ def test_log_forms_stay_finite_for_classes_nobody_saw(form: str) -> None:
 # ---------------------------------------------------------------- ATC, empty and broken steps
 
 
+def contested(rival: float | None, *pixels: Sequence[float]) -> list[float]:
+    """Confidences of pixels of which these are the probabilities, with shares of 0.96, 0.03 and 0.01."""
+    atc = ATC(3, ATCParams(init="dataset", rival=rival), torch.tensor([96.0, 3.0, 1.0]))
+    logits = torch.tensor(pixels).log().T[None, :, None]
+    pseudo = atc.labels_of(logits, torch.ones(1, 1, len(pixels), dtype=torch.bool))
+    assert pseudo.labels.flatten().tolist() == [max(range(3), key=p.__getitem__) for p in pixels]
+    return [round(one, 4) for one in pseudo.conf.flatten().tolist()]
+
+
+def test_the_commonest_class_is_not_learnt_where_it_has_a_rival() -> None:
+    # 0.97 / 0.96 = 1.0104 against 0.010 / 0.01 = 1 and against 0.011 / 0.01 = 1.1; of another class nothing is asked
+    pixels = ((0.97, 0.02, 0.010), (0.969, 0.02, 0.011), (0.1, 0.85, 0.05))
+    assert contested(None, *pixels) == [0.97, 0.969, 0.85]
+    assert contested(1.0, *pixels) == [0.97, 0.0, 0.85]
+    assert contested(2.0, *pixels) == [0.97, 0.969, 0.85]
+    assert contested(0.5, *pixels) == [0.0, 0.0, 0.85]
+
+
+def test_what_the_teacher_says_stays_as_it_is() -> None:
+    atc = ATC(3, ATCParams(rival=0.1))
+    logits = torch.randn(2, 3, 4, 5)
+    before = logits.clone()
+    atc.labels_of(logits, torch.ones(2, 4, 5, dtype=torch.bool))
+    assert torch.equal(logits, before)
+
+
 def test_a_step_without_labels_or_pixels_changes_nothing() -> None:
     atc = ATC(3, ATCParams(momentum=0.5))
     see(atc, [0, 1], [0, 2], [0, 1])
@@ -303,6 +329,7 @@ def test_observing_needs_no_graph() -> None:
         ({"momentum": 1.0}, "momentum"),
         ({"eps": 0.0}, "eps"),
         ({"pl": "dataset"}, "init: dataset"),
+        ({"rival": 0.0}, "rival"),
     ],
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, object], message: str) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from ftcseg.data.dataset import Dataset
 from ftcseg.distributed import sum_over_ranks
 from ftcseg.evaluate.metrics import group_means, iou, mean
-from ftcseg.evaluate.predictor import InputFacts, Predictor, opinion
+from ftcseg.evaluate.predictor import InputFacts, Predictor
 from ftcseg.evaluate.pseudo_quality import GLOBAL, PseudoQuality
 from ftcseg.evaluate.run import Shown, Tour, chosen, visit
 from ftcseg.parallel import Progress, silent
@@ -47,7 +47,8 @@ def audit(  # noqa: PLR0913  each choice has a name
 
     def look(shown: Sequence[Shown]) -> None:
         for scores, one in zip(predictor.scores([s.prepared for s in shown]), shown, strict=True):
-            pseudo = opinion(scores)
+            everywhere = scores.new_ones(1, *scores.shape[1:], dtype=torch.bool)
+            pseudo = thresholds.labels_of(scores[None], everywhere)
             quality.add(pseudo, thresholds.accept(pseudo), one.labels[None].to(scores.device))
 
     unread: list[str] = []  # training went on without them, and so does the audit

@@ -14,7 +14,7 @@ from ftcseg.nets.segmenter import Segmenter
 from ftcseg.teaching.answers import Answers, ask, ask_labeled
 from ftcseg.teaching.features import FeatureWatch, feature_losses
 from ftcseg.teaching.params import TeachingParams
-from ftcseg.teaching.pseudo import mix_pseudo, pseudo_counts, pseudo_labels, soft_counts
+from ftcseg.teaching.pseudo import mix_pseudo, pseudo_counts, soft_counts
 from ftcseg.teaching.ramp import is_burn_in, ramp
 from ftcseg.teaching.teacher import follow, make_teacher, warm_decay
 from ftcseg.teaching.thresholds.base import Thresholds
@@ -75,7 +75,7 @@ class Pupil(nn.Module):
 
     def judge(self, said: Answers, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels:
         """Pseudo-labels of the weak view; the threshold takes note of them and of how one of the two does on labels."""
-        pseudo = pseudo_labels(said.weak, unlabeled.valid)
+        pseudo = self.thresholds.labels_of(said.weak, unlabeled.valid)
         soft = soft_counts(said.weak, unlabeled.valid) if self.thresholds.needs_soft else None
         logits = said.taught if self.thresholds.asks_teacher and said.taught is not None else said.labeled
         self.thresholds.observe(target=labeled.labels, logits=logits, pseudo=pseudo, soft=soft)

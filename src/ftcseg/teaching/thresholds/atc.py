@@ -9,7 +9,8 @@ With the default parameters tau stays within 0.80 and 0.98, since a ratio cannot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -57,11 +58,17 @@ class ATCParams:
     bias_form: Literal["ratio", "log_ratio", "log_odds"] = "ratio"
     """M_bias as printed; or, ours, log P_u/P_l; or logit P_u - logit P_l, which also moves for a class that fills
     nearly everything: from a share of 0.95 to 0.97 the ratio says 0.02, the odds 0.53."""
+    rival: float | None = None
+    """Ours: where another class is at least so many times as likely as the commonest one, both measured by their share
+    of the labels, the commonest one is not learnt. With shares of 0.96 and 0.003 and a rival of 1, a probability of
+    0.4 % is enough to save an object from being taught as background. None asks for no rivals."""
 
     def __post_init__(self) -> None:
         check_choices(self)
         if not 0 <= self.momentum < 1 or self.eps <= 0:
             raise UsageError(f"ATC needs 0 <= momentum < 1 and eps > 0, not {self.momentum} and {self.eps}.")
+        if self.rival is not None and self.rival <= 0:
+            raise UsageError(f"atc.rival cannot be {self.rival}: it must be more than 0, or null for none.")
         if self.pl == "dataset" and self.init != "dataset":
             raise UsageError("pl: dataset needs init: dataset, or every rare class starts out as seen too often.")
 
@@ -89,6 +96,19 @@ class ATC(Thresholds):
         self.register_buffer("bias_clamped_steps", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("tau_clamped_steps", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("skipped_steps", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def labels_of(self, logits: Tensor, valid: Tensor) -> PseudoLabels:
+        """Pseudo-labels, those of the commonest class without confidence where it has a rival."""
+        pseudo = super().labels_of(logits, valid)
+        if self.params.rival is None:
+            return pseudo
+        common = int(self.prior.argmax())
+        odds = logits.float() - self.prior.clamp(min=self.params.eps).log()[:, None, None]  # shares taken out
+        least = odds[:, common] + math.log(self.params.rival)
+        odds[:, common] = -math.inf
+        contested = (pseudo.labels == common) & (odds.max(1).values >= least)
+        return replace(pseudo, conf=pseudo.conf.masked_fill(contested, 0.0))
 
     @torch.no_grad()
     def observe(self, *, target: Tensor, logits: Tensor, pseudo: PseudoLabels, soft: Tensor | None = None) -> None:

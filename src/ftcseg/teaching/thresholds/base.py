@@ -8,6 +8,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from torch import Tensor, nn
 
 from ftcseg.errors import UsageError
+from ftcseg.teaching.pseudo import pseudo_labels
 from ftcseg.types import PseudoLabels
 
 
@@ -21,6 +22,10 @@ class Thresholds(nn.Module, ABC):
     """Whether `observe` wants `soft`, so that a method need not count it in vain."""
     asks_teacher: bool = False
     """Whether `observe` wants the teacher's logits on labelled images; the student's come for free."""
+
+    def labels_of(self, logits: Tensor, valid: Tensor) -> PseudoLabels:
+        """What the teacher says, (B, C, H, W), as pseudo-labels; a rule may be less sure of them than the teacher."""
+        return pseudo_labels(logits, valid)
 
     @abstractmethod
     def observe(self, *, target: Tensor, logits: Tensor, pseudo: PseudoLabels, soft: Tensor | None = None) -> None:
