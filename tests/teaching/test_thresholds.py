@@ -283,8 +283,17 @@ def test_the_commonest_class_is_not_learnt_where_it_has_a_rival() -> None:
     assert contested(0.5, *pixels) == [0.0, 0.0, 0.85]
 
 
+def test_class_shares_are_divided_out_before_a_pixel_is_named() -> None:
+    # Shares of 0.96, 0.03, 0.01 to the power of 0.5 divide 0.8, 0.15, 0.05 into 0.8165, 0.8660, 0.5000: 2.1825 in all.
+    atc = ATC(3, ATCParams(init="dataset", adjust=0.5), torch.tensor([96.0, 3.0, 1.0]))
+    pixel = torch.tensor([0.8, 0.15, 0.05]).log()[None, :, None, None]
+    pseudo = atc.labels_of(pixel, torch.ones(1, 1, 1, dtype=torch.bool))
+    assert pseudo.labels.item() == 1
+    assert pseudo.conf.item() == pytest.approx(0.3968, abs=1e-4)
+
+
 def test_what_the_teacher_says_stays_as_it_is() -> None:
-    atc = ATC(3, ATCParams(rival=0.1))
+    atc = ATC(3, ATCParams(rival=0.1, adjust=0.5))
     logits = torch.randn(2, 3, 4, 5)
     before = logits.clone()
     atc.labels_of(logits, torch.ones(2, 4, 5, dtype=torch.bool))
@@ -330,6 +339,7 @@ def test_observing_needs_no_graph() -> None:
         ({"eps": 0.0}, "eps"),
         ({"pl": "dataset"}, "init: dataset"),
         ({"rival": 0.0}, "rival"),
+        ({"adjust": -0.1}, "adjust"),
     ],
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, object], message: str) -> None:
