@@ -2,22 +2,33 @@
 
     .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd
     .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --only ablation gain
+    .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --back
 
 STUDIES is the folder that `ftcseg study --out` was given. A record holds the run's settings and split, its scores by
 class (last and best, teacher and student), its pseudo-labels by class at the end, and its thresholds, kept shares and
 prototypes at ten moments. Records are written again only where they changed; none is ever removed.
+
+Beside them, runs/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES, on
+whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
+from ftcseg.data.archives import unpack
 from ftcseg.files import read_json
 
 DIGITS, MOMENTS = 5, 10
+RUNS, PACKED = "runs", ".tar.xz"
+ASKED = ("audit.json", "labeled.txt", "scores.json", "split.json", "test.txt", "unlabeled.txt", "val.txt")
+"""What a study reads of a finished run, beside run.json, of which only this is kept:"""
+NOTED = ("status", "steps", "seconds")
 PER_CLASS = ("iou", "recall", "precision")
 OVER_TIME = ("tau", "accuracy", "prior", "predicted", "open_gates", "change", "overlap")
 
@@ -92,25 +103,66 @@ def name_of(told: Json) -> str:
     return "".join(letter if letter.isalnum() or letter in "-+." else "-" for letter in words) + ".json"
 
 
-def main() -> None:
-    """Write what is new."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--only", nargs="*", help="studies to look at; all without it")
-    asked = parser.parse_args()
-    for file in sorted(asked.studies.glob("*/study.json")):
+def folder_of(studies: Path, told: Json) -> Path:
+    """Where a study trained the run of a result."""
+    return studies / RUNS / f"{told['method']}-{told['key']}"
+
+
+def pack(run: Path, target: Path) -> None:
+    """What a study asks of a finished run as one file, the same bytes for the same run."""
+    noted = read_json(run / "run.json")
+    texts = {name: (run / name).read_bytes() for name in ASKED if (run / name).is_file()}
+    texts["run.json"] = json.dumps({key: noted[key] for key in NOTED}).encode()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(target, "w:xz") as archive:
+        for name, text in sorted(texts.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+
+
+def lay_back(packed: Path, studies: Path) -> None:
+    """The folders of packed runs, where a study looks for them; what is there stays."""
+    for file in sorted(packed.glob(f"*{PACKED}")):
+        target = studies / RUNS / file.name.removesuffix(PACKED)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unpack(file, target)
+            print(target)
+
+
+def keep(studies: Path, out: Path, only: list[str] | None) -> None:
+    """Write the records and packed runs that are new."""
+    for file in sorted(studies.glob("*/study.json")):
         study = file.parent.name
-        if asked.only and study not in asked.only:
+        if only and study not in only:
             continue
         for result in read_json(file)["results"]:
-            told = record(study, result, asked.studies / "runs" / result["key"])
-            target = asked.out / study / name_of(told)
+            run = folder_of(studies, result)
+            if not (run / "pseudo.jsonl").is_file() and not (run / "metrics.jsonl").is_file():
+                continue  # laid back: its record was kept where it was trained
+            told = record(study, result, run)
+            target = out / study / name_of(told)
             text = json.dumps(told, separators=(",", ":")) + "\n"
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
+                pack(run, out / RUNS / f"{run.name}{PACKED}")
                 print(f"{target} {100 * told['scores']['last'][told['predictor']]['miou']:.1f}")
+
+
+def main() -> None:
+    """Write what is new, or lay back what was kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", nargs="*", help="studies to look at; all without it")
+    parser.add_argument("--back", action="store_true", help="lay packed runs into STUDIES instead")
+    asked = parser.parse_args()
+    if asked.back:
+        lay_back(asked.out / RUNS, asked.studies)
+    else:
+        keep(asked.studies, asked.out, asked.only)
 
 
 if __name__ == "__main__":

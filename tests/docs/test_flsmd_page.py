@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ftcseg.studies.plan import Cell
+from ftcseg.studies.running import PlannedRun
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
@@ -101,3 +104,27 @@ def test_numbers_are_shortened_however_deep() -> None:
         "a": [0.12346, {"b": 1.0}],
         "c": "word",
     }
+
+
+def test_packed_runs_are_laid_back_for_a_study_to_go_on(tmp_path: Path) -> None:
+    records, run = script("flsmd_records"), tmp_path / "here" / "runs" / "ftc-0123abcd"
+    run.mkdir(parents=True)
+    noted = {"status": "done", "steps": 9, "seconds": 1.5, "root": "somewhere of mine"}
+    files = {"run.json": json.dumps(noted), "scores.json": "{}", "labeled.txt": "a.png\n", "log.txt": "long\n"}
+    for name, text in files.items():
+        (run / name).write_text(text, encoding="utf-8")
+    packed, again = tmp_path / "kept" / f"{run.name}.tar.xz", tmp_path / "again.tar.xz"
+    records.pack(run, packed)
+    records.pack(run, again)
+    assert packed.read_bytes() == again.read_bytes()
+
+    records.lay_back(packed.parent, tmp_path / "there")
+    laid = tmp_path / "there" / "runs" / run.name
+    assert sorted(file.name for file in laid.iterdir()) == ["labeled.txt", "run.json", "scores.json"]
+    assert json.loads((laid / "run.json").read_text(encoding="utf-8")) == {"status": "done", "steps": 9, "seconds": 1.5}
+    cell = Cell(row="ftc", method="ftc", dataset="d", labels="2%", seed=0, steps=9)
+    assert PlannedRun(cell, "0123abcd", laid).done
+
+    (laid / "labeled.txt").write_text("mine\n", encoding="utf-8")
+    records.lay_back(packed.parent, tmp_path / "there")
+    assert (laid / "labeled.txt").read_text(encoding="utf-8") == "mine\n"
