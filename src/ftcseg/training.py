@@ -25,7 +25,7 @@ from torch import Tensor
 from ftcseg import __version__
 from ftcseg.config.build import Network, build_method, build_network, view_params
 from ftcseg.config.lighter import evaluation_told, training_told
-from ftcseg.config.load import Draft, as_mapping, draft_for, draft_of_run
+from ftcseg.config.load import Draft, as_mapping, draft_for, draft_of_run, hardware_here
 from ftcseg.config.resolve import Facts, resolve
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.dataset import Dataset
@@ -134,7 +134,7 @@ def start(  # noqa: PLR0913  the way in: each choice has a name
     progress: Progress = silent,
 ) -> Outcome:
     """Draw or read the split, settle every value, write both down, and train."""
-    draft = draft_for(method, "gpu" if torch.cuda.is_available() else "cpu", overrides)
+    draft = draft_for(method, hardware_here(), overrides)
     wanted = draft.build()
     _refuse_taken(folder)
     examination = examine_set(dataset, root=root, progress=progress)

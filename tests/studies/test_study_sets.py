@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ftcseg import api
+from ftcseg.config.load import shipped
 from ftcseg.data.split_files import read_split
 from ftcseg.errors import DataError, UsageError
 from ftcseg.studies import sets
@@ -177,3 +178,10 @@ def test_a_description_that_leads_back_to_the_original_is_refused(cell: Cell, fr
     description.write_text(description.read_text().replace("root: .", f"root: {copied}"))
     with pytest.raises(DataError, match=r"root: \."):
         Sets(Place(tmp_path / "out")).ground(replace(cell, dataset=str(copied), prepared=SPECKLE))
+
+
+def test_another_preset_is_another_run(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, ours = (Sets(Place(tmp_path)).key(replace(cell, method=name)) for name in ("supervised", "ftc"))
+    monkeypatch.setattr(sets, "shipped", lambda method: {"tau": 0.9} if method == "ftc" else shipped(method))
+    assert Sets(Place(tmp_path)).key(replace(cell, method="supervised")) == before
+    assert Sets(Place(tmp_path)).key(replace(cell, method="ftc")) != ours

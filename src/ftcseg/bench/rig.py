@@ -17,7 +17,7 @@ from ftcseg.bench.machine import now
 from ftcseg.bench.parts import Watch, watched
 from ftcseg.bench.plain_step import PlainStep
 from ftcseg.config.build import view_params
-from ftcseg.config.load import Draft, draft_for
+from ftcseg.config.load import Draft, draft_for, hardware_here
 from ftcseg.config.resolve import resolve
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.doctor import examine_set
@@ -204,7 +204,7 @@ class _NothingKept:
 def prepared(case: Case) -> Ready:
     """The case as a run that could begin. UsageError where nothing would be unlabelled."""
     assert case.dataset is not None, "placed() gives it one"
-    draft = draft_for(case.method, "gpu" if torch.cuda.is_available() else "cpu", case.overrides())
+    draft = draft_for(case.method, hardware_here(), case.overrides())
     wanted = _long_enough(draft)
     examination = examine_set(case.dataset, root=Path(case.root) if case.root else None)
     data = wanted.data

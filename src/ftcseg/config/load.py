@@ -11,6 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 
 from ftcseg.config.schema import RunConfig, refuse_no_numbers, shown
@@ -76,12 +77,10 @@ class Draft:
 
 def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
     """Hardware preset, then the method's own, then the user's `key=value`."""
-    base = VARIANTS.get(method, method)
-    entry = find_method(base, also=tuple(VARIANTS))
     draft = Draft()
     draft.add(preset(hardware), f"preset {hardware}")
-    draft.add(preset(method) if method in PRESETS else entry.preset, f"preset {method}")
-    draft.set("method", base, "asked for")
+    draft.add(shipped(method), f"preset {method}")
+    draft.set("method", VARIANTS.get(method, method), "asked for")
     for text in overrides:
         key, value = parse_override(text)
         if isinstance(value, Mapping):  # opr={layers: 2} says nothing about the other settings of opr
@@ -89,6 +88,17 @@ def draft_for(method: str, hardware: str, overrides: Sequence[str]) -> Draft:
         else:
             draft.set(key, value, "set by the user")
     return draft
+
+
+def hardware_here() -> str:
+    """Which preset suits this machine."""
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def shipped(method: str) -> Mapping[str, Any]:
+    """What a method, or a named reading of one, comes with."""
+    entry = find_method(VARIANTS.get(method, method), also=tuple(VARIANTS))
+    return preset(method) if method in PRESETS else entry.preset
 
 
 def draft_of_run(path: Path) -> Draft:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ftcseg import __version__
 from ftcseg.config.build import view_params
-from ftcseg.config.load import as_mapping, draft_for, flat
+from ftcseg.config.load import as_mapping, draft_for, flat, hardware_here
 from ftcseg.config.resolve import resolve
 from ftcseg.config.schema import RunConfig
 from ftcseg.data.doctor import Examination
@@ -306,7 +306,7 @@ def _bytes(tensors: Mapping[str, Tensor]) -> int:
 
 def _resolved(cell: Cell, found: Examination) -> tuple[RunConfig, Drawn]:
     asked = [f"seed={cell.seed}", f"steps={cell.steps}", f"data.labels={cell.labels}", *cell.settings]
-    draft = draft_for(cell.method, "gpu" if torch.cuda.is_available() else "cpu", asked)
+    draft = draft_for(cell.method, hardware_here(), asked)
     parts = drawn(found, cell.labels, seed=cell.seed)
     return resolve(draft, facts_for(found, parts)), parts
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ftcseg import __version__, api
+from ftcseg.config.load import hardware_here, preset, shipped
 from ftcseg.data.doctor import Examination, examine_set
 from ftcseg.data.drawing import drawn
 from ftcseg.data.index import DESCRIPTION, open_source
@@ -86,8 +87,13 @@ class Sets:
         return self._facts[source]
 
     def key(self, cell: Cell) -> str:
-        """By which a cell's run is found again: what is done to its set counts as much as the set."""
-        return replace(cell, prepared=settled(cell.prepared)).key(self.facts(cell.dataset, cell.seed))
+        """By which a cell's run is found again: what is done to its set counts as much as the set.
+
+        So do the presets it starts from: where they changed, it is another run.
+        """
+        presets = digest({"hardware": preset(hardware_here()), "method": shipped(cell.method)})
+        facts = f"{self.facts(cell.dataset, cell.seed)} {presets}"
+        return replace(cell, prepared=settled(cell.prepared)).key(facts)
 
     def ground(self, cell: Cell) -> Ground:
         """The cell's set as its run shall see it, made now if need be.
