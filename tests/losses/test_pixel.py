@@ -129,6 +129,21 @@ def test_balanced_over_valid_lets_little_kept_weigh_little() -> None:
     assert loss.item() == pytest.approx((0 + CE[2] / 2 + CE[3]) / 3)
 
 
+def test_a_power_between_balances_half_way() -> None:
+    # Classes of 1, 2 and 1 pixels count as 1, sqrt 2 and 1: of class 1 each pixel weighs sqrt 2 / 2.
+    loss = balanced_kept_loss(logits_for(PROBS), pseudo(), row([True] * 4), power=0.5)
+    assert loss.item() == pytest.approx((CE[0] + (CE[1] + CE[2]) / 2**0.5 + CE[3]) / (2 + 2**0.5))
+
+
+def test_a_power_of_nothing_is_the_plain_loss() -> None:
+    keep = row([False, True, True, True])
+    for over in ("valid", "kept"):
+        plain = kept_loss(logits_for(PROBS), pseudo(), keep, normaliser=over)
+        assert balanced_kept_loss(
+            logits_for(PROBS), pseudo(), keep, normaliser=over, power=0.0
+        ).item() == pytest.approx(plain.item())
+
+
 def test_weighted_loss_trusts_a_pixel_as_far_as_the_teacher_does() -> None:
     target = pseudo(VALID)
     loss = weighted_loss(logits_for(PROBS), target, target.valid)

@@ -46,17 +46,24 @@ def kept_loss(logits: Tensor, pseudo: PseudoLabels, keep: Tensor, *, normaliser:
 
 
 def balanced_kept_loss(
-    logits: Tensor, pseudo: PseudoLabels, keep: Tensor, *, normaliser: Literal["valid", "kept"] = "kept"
+    logits: Tensor,
+    pseudo: PseudoLabels,
+    keep: Tensor,
+    *,
+    normaliser: Literal["valid", "kept"] = "kept",
+    power: float = 1.0,
 ) -> Tensor:
     """Like `kept_loss`, but each predicted class is averaged on its own first, and then all classes count alike.
 
     "kept" takes the mean over a class's kept pixels, and over classes that have any. "valid" divides by all pixels
-    predicted as the class, so that a class of which little is kept weighs little, as in `kept_loss`.
+    predicted as the class, so that a class of which little is kept weighs little, as in `kept_loss`. A `power` below 1
+    meets that loss on the way: a class of n pixels then counts as n to the power of 1 - `power`, and with 0 as n.
     """
     keep = keep & pseudo.valid
     base = pseudo.valid if normaliser == "valid" else keep
     pixels = torch.bincount(pseudo.labels[base], minlength=logits.shape[1])
-    weights = 1 / (_at_least_one(pixels) * _at_least_one((pixels > 0).sum()))
+    counts = _at_least_one(pixels).float() ** (1 - power) * (pixels > 0)
+    weights = counts / (_at_least_one(pixels) * counts.sum().clamp(min=1))
     return _summed(logits, _where(keep, pseudo), weights.to(logits.dtype))
 
 

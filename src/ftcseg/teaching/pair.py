@@ -89,7 +89,8 @@ class Pupil(nn.Module):
             keep = self.thresholds.accept(pseudo)
             if self.params.balance == "class":
                 over: Literal["kept", "valid"] = "kept" if self.params.normaliser == "kept" else "valid"
-                losses.append(balanced_kept_loss(logits, pseudo, keep, normaliser=over))
+                power = self.params.balance_power
+                losses.append(balanced_kept_loss(logits, pseudo, keep, normaliser=over, power=power))
             else:
                 losses.append(kept_loss(logits, pseudo, keep, normaliser=self.params.normaliser))
         return torch.stack(losses).mean()

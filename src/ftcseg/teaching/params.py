@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ftcseg.errors import UsageError
 from ftcseg.losses.pixel import Normaliser
 from ftcseg.teaching.answers import Norms
 from ftcseg.teaching.thresholds.base import check_choices
@@ -26,8 +27,13 @@ class TeachingParams:
     """What kept pixels are divided by (reading C4)."""
     balance: Literal["none", "class"] = "none"
     """Ours: «class» averages each predicted class on its own first, so that background cannot outvote the rest."""
+    balance_power: float = 1.0
+    """Ours: how far «class» goes. At 1 all predicted classes count alike; at 0.5 as the square root of their pixels;
+    at 0 by their pixels, as without balance."""
     norms: Norms = "joint"
     """Who moves batch statistics; only matters for encoders that have batch normalisation."""
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if not 0 <= self.balance_power <= 1:
+            raise UsageError(f"teaching.balance_power cannot be {self.balance_power}: it must be from 0 to 1.")
