@@ -25,8 +25,7 @@ def split(
     ] = False,
     val: Annotated[str | None, typer.Option(help="Draw a new validation part of this amount, such as 20%.")] = None,
     tune: Annotated[
-        str | None,
-        typer.Option(help="Validate on part of the training images, to choose settings; the set's own parts rest."),
+        str | None, typer.Option(help="Validate on part of the training images, to choose settings; other parts rest.")
     ] = None,
     long_tail: Annotated[
         float | None, typer.Option(help="Cut to exponential image quotas; head to tail as this ratio to one.")
@@ -71,8 +70,7 @@ def split(
         typer.echo(json.dumps({k: v for k, v in data.items() if not isinstance(v, list) or k == "classes"}, indent=2))
         return
     _print(data)
-    if by_sequence and drawn.options["asked"] != len(drawn.labeled):
-        asked, got = drawn.options["asked"], len(drawn.labeled)
+    if by_sequence and (asked := drawn.options["asked"]) != (got := len(drawn.labeled)):
         typer.echo(f"{asked} labelled images were asked for; whole sequences and every class gave {got}.")
     typer.echo(f"hash {drawn.digest()[:16]}  seed {seed}\nWrote {folder}")
 
