@@ -79,14 +79,14 @@ def livened(net: Segmenter) -> Segmenter:
     return net
 
 
-def noise(net: Segmenter, shape: tuple[int, int, int], seed: int = 0) -> Tensor:
-    """(images, height, width) of noise with blobs in it, for this network, from 0 to 1."""
+def noise(net: Segmenter, shape: tuple[int, int, int], seed: int = 0, grain: float = 0.5) -> Tensor:
+    """(images, height, width) of blobs and noise for this network, from 0 to 1; `grain` is the share of the noise."""
     images, height, width = shape
     rng = torch.Generator().manual_seed(seed)
     channels = len(net.encoder.mean)
     coarse = torch.rand(images, channels, 5, 7, generator=rng)
     blobs = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")
-    return (blobs + torch.rand(images, channels, height, width, generator=rng)) / 2
+    return (1 - grain) * blobs + grain * torch.rand(images, channels, height, width, generator=rng)
 
 
 def spec_of(net: Segmenter, encoder: str = "tiny", head: str = "fusion", short_side: int | None = None) -> ModelSpec:

@@ -55,7 +55,7 @@ def place(net: Segmenter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exports")
     save_model(folder / "model", net, spec_of(net, short_side=SIDE))
     for number, shape in enumerate(SHAPES):
-        pixels = (noise(net, (1, *shape), seed=number)[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
+        pixels = (noise(net, (1, *shape), seed=number, grain=0.2)[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)
         write_image(folder / "frames" / "images" / "test" / f"{number}.png", pixels)
         said = inference.load(folder / "model").predict(pixels).labels
         assert len(np.unique(said)) == len(TABLE)  # masks of one class would agree with anything
