@@ -8,7 +8,7 @@ STUDIES is the folder that `ftcseg study --out` was given. A record holds the ru
 class (last and best, teacher and student), its pseudo-labels by class at the end, and its thresholds, kept shares and
 prototypes at ten moments. Records are written again only where they changed; none is ever removed.
 
-Beside them, runs/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES, on
+Beside them, finished/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES, on
 whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
 """
 
@@ -25,7 +25,7 @@ from ftcseg.data.archives import unpack
 from ftcseg.files import read_json
 
 DIGITS, MOMENTS = 5, 10
-RUNS, PACKED = "runs", ".tar.xz"
+RUNS, KEPT, PACKED = "runs", "finished", ".tar.xz"
 ASKED = ("audit.json", "labeled.txt", "scores.json", "split.json", "test.txt", "unlabeled.txt", "val.txt")
 """What a study reads of a finished run, beside run.json, of which only this is kept:"""
 NOTED = ("status", "steps", "seconds")
@@ -147,7 +147,7 @@ def keep(studies: Path, out: Path, only: list[str] | None) -> None:
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
-                pack(run, out / RUNS / f"{run.name}{PACKED}")
+                pack(run, out / KEPT / f"{run.name}{PACKED}")
                 print(f"{target} {100 * told['scores']['last'][told['predictor']]['miou']:.1f}")
 
 
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--back", action="store_true", help="lay packed runs into STUDIES instead")
     asked = parser.parse_args()
     if asked.back:
-        lay_back(asked.out / RUNS, asked.studies)
+        lay_back(asked.out / KEPT, asked.studies)
     else:
         keep(asked.studies, asked.out, asked.only)
 
