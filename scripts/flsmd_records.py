@@ -8,8 +8,8 @@ STUDIES is the folder that `ftcseg study --out` was given. A record holds the ru
 class (last and best, teacher and student), its pseudo-labels by class at the end, and its thresholds, kept shares and
 prototypes at ten moments. Records are written again only where they changed; none is ever removed.
 
-Beside them, finished/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES, on
-whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
+Beside them, finished/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES,
+on whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
 """
 
 from __future__ import annotations
