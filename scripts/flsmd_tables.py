@@ -104,11 +104,10 @@ def scores(folder: str, *rows: str) -> str:
 def by_class(folder: str, *rows: str) -> str:
     """IoU by class at the end, most pixels first, recall and precision behind it."""
     runs = {row: of(folder, row) for row in rows}
-    some = next(found[0] for found in runs.values() if found)
-    counts = some["audit"]["by_truth"] if some["audit"] else {}
-    names = sorted(
-        some["scores"]["last"][some["predictor"]]["classes"], key=lambda n: -counts.get(n, {}).get("pixels", 0)
-    )
+    there = [record for found in runs.values() for record in found]
+    counts = next((r["audit"]["by_truth"] for r in there if r["audit"]), {})  # labels alone have no pseudo-labels
+    classes = there[0]["scores"]["last"][there[0]["predictor"]]["classes"]
+    names = sorted(classes, key=lambda n: -counts.get(n, {}).get("pixels", 0))
 
     def cell(found: Sequence[Record], name: str) -> str:
         def part(key: str) -> Value:

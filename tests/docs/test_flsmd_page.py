@@ -93,6 +93,19 @@ def test_recall_and_precision_stand_behind(tables: ModuleType, tmp_path: Path) -
     assert "| hook | 30.0 (50 / 25) |" in tables.by_class("a", "ftc")
 
 
+def test_classes_are_in_order_even_where_the_first_row_has_no_pseudo_labels(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "alone", 0, 0.3)
+    kept(tmp_path / "a", "ftc", 0, 0.3)
+    file = tmp_path / "a" / "alone-0.json"
+    told = json.loads(file.read_text(encoding="utf-8"))
+    told["audit"] = None
+    last = told["scores"]["last"]["teacher"]
+    last["classes"] = dict(reversed(last["classes"].items()))  # hook before bed, which has more pixels
+    file.write_text(json.dumps(told), encoding="utf-8")
+    lines = tables.by_class("a", "alone", "ftc").splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| bed", "| hook"]
+
+
 def test_records_of_other_label_amounts_are_apart(tables: ModuleType, tmp_path: Path) -> None:
     kept(tmp_path / "a", "ftc", 0, 0.3)
     assert len(tables.records("a@2%")) == 1
