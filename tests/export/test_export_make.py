@@ -33,6 +33,7 @@ from tiny_clip import save_clip
 EXAMPLE = Path(__file__).parents[2] / "examples" / "segment_onnx.py"
 SHAPES = ((60, 80), (60, 80), (75, 60), (61, 90))  # three sizes, two of them odd
 SIDE = 48
+INT8 = onnx.TensorProto.INT8
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -140,6 +141,9 @@ def test_int8_is_smaller_and_says_what_it_costs(
     exact = [node.input[1] for node in products if node.input[1] in weights]  # the others come through DequantizeLinear
     assert len(exact) == -(-len(products) // 6)
     assert all(name.startswith("encoder.") for name in exact)  # the first ones
+    rounded = [onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.data_type == INT8]
+    assert max(abs(int(values.min())) for values in rounded if values.size > 1) <= 64  # seven bits: no sum overflows
+    assert max(int(values.max()) for values in rounded if values.size > 1) in (63, 64)
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("QuantizeLinear") > 10
     assert (tmp_path / "int8" / "model.onnx").stat().st_size < (dynamic / "model.onnx").stat().st_size
