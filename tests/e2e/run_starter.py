@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,9 @@ def work(order: dict[str, Any]) -> int:
             cli.main()
         except SystemExit as leaving:
             return int(leaving.code or 0)
+        except BaseException:
+            traceback.print_exc()  # into the file, before it goes: the only trace of what nothing had foreseen
+            raise
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -276,6 +276,35 @@ def test_a_folder_that_vanished_is_told_and_not_made_again(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_that_vanishes_while_a_checkpoint_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The library opens a file twice. Gone between the two, it is torch that complains, and not with an OSError.
+    def gone(path: Path, **_: object) -> None:
+        shutil.rmtree(tmp_path / "run")
+        raise RuntimeError(f"unable to open file <{path}> in read-only mode: No such file or directory (2)")
+
+    monkeypatch.setattr(checkpoint, "safe_open", gone)
+    with pytest.raises(RunGone, match="was deleted, moved or replaced while the run was going on"):
+        Kit(tmp_path / "run").go()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_that_vanishes_before_its_state_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = checkpoint._flush
+
+    def deleting(path: Path) -> None:
+        flush(path)
+        if path.name == "last.new":
+            shutil.rmtree(path)
+
+    monkeypatch.setattr(checkpoint, "_flush", deleting)
+    with pytest.raises(RunGone, match="was deleted, moved or replaced while the run was going on"):
+        Kit(tmp_path).go()
+
+
 def test_where_nothing_is_whole_the_error_says_what_is_wrong(trained: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(trained, tmp_path / "run")
     for name in ("last", "last_good", "best"):

@@ -69,7 +69,7 @@ class Checkpoint:
     @contextmanager
     def tensors(self, part: str) -> Iterator[Mapping[str, Tensor]]:
         """The tensors of one file, each read when asked for, so that no second copy of the model is ever in memory."""
-        with safe_open(_tensor_file(self.path, part), framework="pt", device="cpu") as file:
+        with _open(_tensor_file(self.path, part)) as file:
             yield _Lazy(file)
 
 
@@ -192,7 +192,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     save_file(plain, path)
     path.chmod(path.parent.stat().st_mode & 0o666)  # the library keeps its files to their owner; a run is to be shared
     _flush(path)
-    with safe_open(path, framework="pt", device="cpu") as file:
+    with _open(path) as file:
         for name, tensor in plain.items():
             if not torch.equal(_bits(file.get_tensor(name)), _bits(tensor.cpu())):
                 raise _Damaged(f"{path.name} does not hold what was written to it ({name})")
@@ -246,8 +246,8 @@ def _is_whole(path: Path) -> bool:
 
 
 def _cannot_write(folder: Path, name: str, error: Exception) -> CheckpointError:
-    vanished = isinstance(error, FileNotFoundError) or _LIBRARY_MISSES in str(error)
-    if vanished or not folder.is_dir():  # what was just made is not there: somebody is deleting
+    missing = any(isinstance(one, FileNotFoundError) for one in (error, error.__cause__))
+    if missing or _LIBRARY_MISSES in str(error) or not folder.is_dir():  # what was just made is gone: somebody deletes
         return RunGone(folder.parent)
     kept = "The previous one is untouched." if exists(folder, name) else "There is none before it."
     return CheckpointNotWritten(
@@ -258,6 +258,13 @@ def _cannot_write(folder: Path, name: str, error: Exception) -> CheckpointError:
 
 def _tensor_file(path: Path, part: str) -> Path:
     return path / f"{part}.safetensors"
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except RuntimeError as error:  # the library opens it twice, and torch says in its own way that it is gone by then
+        raise (OSError if path.exists() else FileNotFoundError)(str(error)) from error
 
 
 def _bits(tensor: Tensor) -> Tensor:
