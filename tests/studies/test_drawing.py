@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -120,6 +121,20 @@ def test_pictures_keep_their_places_and_a_missing_one_is_named(grid: Pictures, t
     assert middles["red"][1] < middles["green"][1]
     assert middles["green"][1] == pytest.approx(middles["blue"][1], abs=1)
     assert middles["green"][0] < middles["blue"][0]
+
+
+def test_the_colours_of_pictures_are_named_under_them(grid: Pictures, tmp_path: Path) -> None:
+    plain = _size(draw(grid, tmp_path / "plain")[1])
+    key = (("tire", "#123456"), ("a hook", "#fedcba"))
+    svg, png = draw(replace(grid, key=key), tmp_path / "named")
+    assert {"tire", "a hook"} <= set(words(svg))
+    with Image.open(png) as file:
+        pixels = np.asarray(file.convert("RGB"))
+    rows, columns = zip(*(np.nonzero((pixels == c).all(axis=2)) for c in ((18, 52, 86), (254, 220, 186))), strict=True)
+    assert min(one.min() for one in rows) > np.nonzero((pixels == BLUE).all(axis=2))[0].max()
+    assert columns[0].max() < columns[1].min()
+    assert pixels.shape[1] == plain[0]
+    assert pixels.shape[0] > plain[1]
 
 
 def test_twenty_series_are_told_apart_without_colour() -> None:

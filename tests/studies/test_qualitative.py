@@ -14,10 +14,12 @@ from ftcseg.errors import UsageError
 from ftcseg.files import read_json
 from ftcseg.studies import STUDIES, qualitative
 from ftcseg.studies.answering import Inquiry
+from ftcseg.studies.painting import color_key, painted
 from ftcseg.studies.plan import Ask
 from ftcseg.studies.results import Evidence
 from ftcseg.studies.running import planned, run_study
 from ftcseg.studies.sets import Place
+from ftcseg.types import ClassInfo, ClassTable
 
 SMALL = Ask(
     labels=("50%",),
@@ -73,6 +75,16 @@ def test_the_iou_of_one_image() -> None:
     assert qualitative.image_miou(said, np.full((1, 4), -1, dtype=np.int16), 3) is None
 
 
+def test_what_the_colours_stand_for() -> None:
+    classes = ClassTable((ClassInfo(0, "sea", background=True), ClassInfo(1, "tire"), ClassInfo(2, "hook")))
+    key = color_key(classes)
+    assert {class_id: name for class_id, (name, _) in key.items()} == {1: "tire", 2: "hook"}
+    grey, labels = np.full((1, 2, 1), 128, dtype=np.uint8), np.array([[1, 2]], dtype=np.int32)
+    told = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for _, color in key.values()])
+    shown = painted(grey, labels, classes)[0].astype(int)
+    assert (np.sign(shown - 128) == np.sign(told - 128)).all()  # the frame shines through
+
+
 def test_methods_are_chosen_by_name() -> None:
     assert [c.row for c in qualitative.plan(Ask())] == ["supervised", "unimatch-v2", "ftc"]
     assert [c.row for c in qualitative.plan(Ask(ftc="ftc-paper"))] == ["supervised", "unimatch-v2", "ftc-paper"]
@@ -107,6 +119,7 @@ def test_the_answer_by_hand(tmp_path: Path) -> None:
             shown("a", "most pixels of hook", supervised=0.2, cps=0.6),
             shown("b", "median of supervised", supervised=0.4, cps=0.3),
         ],
+        "key": {"hook": "#0072b2"},
     }
     answer = qualitative.read(ask, Evidence([], {name: told}, {name: tmp_path}))
     assert "on the 2 images that the rule chose out of 9" in answer.finding[0]
@@ -119,6 +132,7 @@ def test_the_answer_by_hand(tmp_path: Path) -> None:
     assert grid.heads == ("input", "truth", "supervised", "cps")  # type: ignore[union-attr]
     assert grid.rows[0][0] == "most pixels of hook: supervised 20.0, cps 60.0"  # type: ignore[union-attr]
     assert grid.rows[0][1][3] == tmp_path / "a-cps.png"  # type: ignore[union-attr]
+    assert grid.key == (("hook", "#0072b2"),)  # type: ignore[union-attr]
     assert answer.remarks == (qualitative.RULE,)
 
 
@@ -140,6 +154,8 @@ def test_trained_runs_are_drawn_side_by_side(studied: Path, monkeypatch: pytest.
     told = read_json(one.folder / "numbers.json")
     assert told["methods"] == ["supervised", "fixmatch"]
     assert told["shown"]
+    assert told["key"]
+    assert "background" not in told["key"]  # it is left as it is
     for image in told["shown"]:
         sizes = set()
         for what in ("input", "truth", "supervised", "fixmatch"):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
+
+Item = TypeVar("Item")
 
 COLORS = ("#0072b2", "#c04a00", "#00805c", "#a03c7c", "#7a5c00", "#3c78a8", "#555555", "#8a2f2f")
 """Those of the pages' charts on light ground."""
@@ -96,7 +98,7 @@ def fingerprint(figure: Figure) -> str:
     digest = hashlib.sha256(f"{version('matplotlib')}\n".encode())
     digest.update(Path(__file__).read_bytes())
     if isinstance(figure, Pictures):
-        digest.update(repr((figure.name, figure.title, figure.heads)).encode())
+        digest.update(repr((figure.name, figure.title, figure.heads, figure.key)).encode())
         for caption, paths in figure.rows:
             digest.update(repr(caption).encode())
             for path in paths:
@@ -292,7 +294,9 @@ def _pictures(figure: Pictures) -> Canvas:
     width = _CAPTION + columns * (side + _PAD) + _PAD
     title = _wrapped(figure.title, int(width / _LETTER / 1.25))
     title_room = (title.count("\n") + 1) * 0.22 + 0.12
-    height = title_room + head_room + sum(highs) + len(highs) * _PAD + _PAD
+    key_columns = _columns([name for name, _ in figure.key], width) if figure.key else 1
+    key_room = math.ceil(len(figure.key) / key_columns) * _TEXT_LINE + (_PAD if figure.key else 0)
+    height = title_room + head_room + sum(highs) + len(highs) * _PAD + _PAD + key_room
     canvas = Canvas(figsize=(width, height))
     canvas.text(_PAD / width, 1 - _PAD / height, title, va="top", weight="bold", fontsize=11)
     top = height - title_room - head_room
@@ -306,7 +310,20 @@ def _pictures(figure: Pictures) -> Canvas:
             box = (left / width, (top - high) / height, side / width, high / height)
             _tile(canvas.add_axes(box), image, side, high)
         top -= high + _PAD
+    if figure.key:
+        _color_key(canvas, figure.key, key_columns)
     return canvas
+
+
+def _color_key(canvas: Canvas, key: Sequence[tuple[str, str]], columns: int) -> None:
+    """Under the pictures: a patch of its colour for every name."""
+    from matplotlib.patches import Patch
+
+    ordered = _by_columns(key, columns)
+    canvas.legend(
+        [Patch(facecolor=color) for _, color in ordered], [_wrapped(name, _KEY_LETTERS) for name, _ in ordered],
+        loc="lower left", ncols=columns, borderaxespad=0.2, handlelength=1.2, handleheight=1.0, columnspacing=1.4,
+    )  # fmt: skip
 
 
 def _height(images: Sequence[Image.Image | None], side: float, caption: str) -> float:
@@ -366,10 +383,10 @@ def _label(figure: Bars | Lines) -> str:
     return f"{figure.label} (± {figure.spread})" if figure.spread else figure.label
 
 
-def _columns(names: Sequence[str]) -> int:
+def _columns(names: Sequence[str], width: float = _WIDTH - _GROUP_LETTERS * _LETTER) -> int:
     """As many as fit, then as few as the same number of lines takes."""
     longest = max((len(line) for name in names for line in _wrapped(name, _KEY_LETTERS).split("\n")), default=1)
-    fit = max(1, min(len(names), int((_WIDTH - _GROUP_LETTERS * _LETTER) / (_KEY + longest * _LETTER))))
+    fit = max(1, min(len(names), int(width / (_KEY + longest * _LETTER))))
     return math.ceil(len(names) / math.ceil(len(names) / fit))
 
 
@@ -388,12 +405,17 @@ def _legend(axes: Axes, keys: list[Artist], figure: Bars | Lines, above: float) 
         return
     told = [_wrapped(name, _KEY_LETTERS) for name in names]
     columns = _columns(names)
-    order = [i for column in range(columns) for i in range(column, len(names), columns)]  # it fills columns first
+    ordered = _by_columns(list(zip(keys, told, strict=True)), columns)
     axes.legend(
-        [keys[i] for i in order], [told[i] for i in order],
+        [key for key, _ in ordered], [name for _, name in ordered],
         loc="lower left", bbox_to_anchor=(0, above), ncols=columns, borderaxespad=0.3,
         handlelength=3.2, handleheight=1.1, columnspacing=1.4,
     )  # fmt: skip
+
+
+def _by_columns(items: Sequence[Item], columns: int) -> list[Item]:
+    """The order in which a legend, which fills columns first, shows them row by row."""
+    return [items[i] for column in range(columns) for i in range(column, len(items), columns)]
 
 
 def _second(style: int, count: int) -> int:

@@ -59,6 +59,8 @@ class Pictures:
     heads: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Path, ...]], ...]
     """(caption, an image for each head)."""
+    key: tuple[tuple[str, str], ...] = ()
+    """What a colour stands for: (name, #rrggbb)."""
 
 
 Figure: TypeAlias = Bars | Lines | Pictures

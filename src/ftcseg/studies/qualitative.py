@@ -20,7 +20,7 @@ from ftcseg.methods import find_method
 from ftcseg.report.pictures import visible
 from ftcseg.studies.figures import Pictures
 from ftcseg.studies.finished import FinishedRun, open_run
-from ftcseg.studies.painting import painted, write_png
+from ftcseg.studies.painting import color_key, painted, write_png
 from ftcseg.studies.plan import Ask, Bench, Cell, Measure, Rows, digest, grid
 from ftcseg.studies.results import Evidence
 from ftcseg.studies.rows import EMBEDDED_SETTINGS, suffix, where
@@ -109,7 +109,9 @@ def take(bench: Bench, *, methods: Sequence[str]) -> dict[str, Any]:
     shown = [_draw(bench, first, images, place, dict(zip(methods, predictors, strict=True))) for place in picked]
     for told, why in zip(shown, picked.values(), strict=True):
         told["why"] = why.replace("the first method", methods[0])
-    return {"methods": list(methods), "images": len(images), "shown": shown}
+    seen = {class_id for told in shown for class_id in told.pop("classes")}
+    key = {name: color for class_id, (name, color) in color_key(first.spec.classes).items() if class_id in seen}
+    return {"methods": list(methods), "images": len(images), "shown": shown, "key": key}
 
 
 def held_pixels(images: Dataset) -> NDArray[np.int64]:
@@ -155,15 +157,16 @@ def _draw(
     assert sample.labels is not None
     classes = run.spec.classes
     pictures = {"input": visible(sample.image), "truth": painted(sample.image, sample.labels, classes)}
-    miou = {}
+    miou, seen = {}, set(np.unique(sample.labels).tolist())
     for method, predictor in predictors.items():
         said = predictor.labels_and_conf([sample.image])[0].labels
         pictures[method] = painted(sample.image, said, classes)
         miou[method] = image_miou(said, sample.labels, len(classes))
+        seen.update(np.unique(said).tolist())
     files = {what: f"{place:05d}-{what}.png" for what in pictures}
     for what, file in files.items():
         write_png(bench.folder / file, pictures[what])
-    return {"id": sample.id, "files": files, "miou": miou}
+    return {"id": sample.id, "files": files, "miou": miou, "classes": seen}
 
 
 # ---------------------------------------------------------------- read
@@ -223,6 +226,7 @@ def _grid(ask: Ask, cell: Cell, told: Mapping[str, Any], evidence: Evidence, nam
         title=f"{where(cell.dataset, cell.labels)}, seed {cell.seed}; the number is mIoU of the image",
         heads=heads,
         rows=tuple((_caption(one), tuple(folder / one["files"][head] for head in heads)) for one in told["shown"]),
+        key=tuple(told.get("key", {}).items()),
     )
 
 
