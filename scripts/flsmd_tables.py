@@ -16,7 +16,7 @@ from typing import Any
 
 from pages import RESULTS, markdown, rewrite
 
-from ftcseg.studies.statistics import paired, summary
+from ftcseg.studies.statistics import holm, paired, summary
 
 PAGE = RESULTS / "flsmd.md"
 FOLDER = PAGE.with_suffix("")
@@ -101,6 +101,27 @@ def scores(folder: str, *rows: str) -> str:
     return markdown((*heads, "over labels alone", "over `unimatch-v2`", "minutes"), lines)
 
 
+def gaps(folder: str, *pairs: str) -> str:
+    """What one row has over another («ROW > ROW»), seed by seed: all classes, each group, and every seed's own."""
+    lines, tests = [], []
+    for pair in pairs:
+        ours, theirs = (of(folder, row) for row in pair.split(" > "))
+        mine, base = ({r["seed"]: scored()(r) or 0.0 for r in side} for side in (ours, theirs))
+        both = sorted(mine.keys() & base.keys())
+        if not both:
+            continue
+        groups = [over(ours, theirs, scored(group=g)).partition(" (")[0] for g in ("head", "middle", "tail")]
+        seeds = ", ".join(f"{HUNDRED * (mine[seed] - base[seed]):+.1f}" for seed in both)
+        name = " over ".join(SPOKEN.get(row, f"`{row}`") for row in pair.split(" > "))
+        lines.append([name, over(ours, theirs, scored()).partition(" (")[0], *groups, seeds])
+        tests.append(paired([mine[seed] for seed in both], [base[seed] for seed in both]).p)
+    known = holm([p for p in tests if p is not None])
+    strict = iter(known)
+    for line, p in zip(lines, tests, strict=True):
+        line.extend(["–", "–"] if p is None else [f"{p:.2g}", f"{next(strict):.2g}"])
+    return markdown(("difference", "mIoU, last", "head", "middle", "tail", "by seed", "p", "Holm p"), lines)
+
+
 def by_class(folder: str, *rows: str) -> str:
     """IoU by class at the end, most pixels first, recall and precision behind it."""
     runs = {row: of(folder, row) for row in rows}
@@ -163,7 +184,13 @@ def _rest(share: float | None) -> float | None:
     return None if share is None else 1 - share
 
 
-KINDS: dict[str, Callable[..., str]] = {"scores": scores, "classes": by_class, "pseudo": pseudo, "moments": moments}
+KINDS: dict[str, Callable[..., str]] = {
+    "scores": scores,
+    "gaps": gaps,
+    "classes": by_class,
+    "pseudo": pseudo,
+    "moments": moments,
+}
 
 if __name__ == "__main__":
     sys.exit(rewrite(PAGE, KINDS, __doc__))
