@@ -21,6 +21,7 @@ from ftcseg.studies.statistics import holm, paired, summary
 PAGE = RESULTS / "flsmd.md"
 FOLDER = PAGE.with_suffix("")
 HUNDRED = 100
+BACKGROUND = "background"
 LABELS_ONLY, PUBLISHED = "M1 labels only", "UniMatch V2 as published"
 SPOKEN = {
     LABELS_ONLY: "`supervised` (M1)",
@@ -160,6 +161,23 @@ def pseudo(folder: str, *rows: str) -> str:
     return markdown(["class", *heads], lines)
 
 
+def worth(folder: str, *rows: str) -> str:
+    """At the end: mIoU of all pseudo-labels and of those kept; how many of the objects' pixels are kept."""
+
+    def objects(part: str) -> Value:
+        def read(record: Record) -> float:
+            told = [c for name, c in record["audit"]["by_truth"].items() if name != BACKGROUND]
+            return sum(float(c[part]) for c in told) / sum(float(c["pixels"]) for c in told)
+
+        return read
+
+    values: list[Value] = [lambda r: r["audit"]["raw_miou"], lambda r: r["audit"]["kept_miou"]]
+    values += [objects("correct_kept"), objects("kept")]
+    lines = [[SPOKEN.get(row, f"`{row}`"), *(over_seeds(of(folder, row), value) for value in values)] for row in rows]
+    heads = ("mIoU of all", "mIoU of those kept", "object pixels kept right", "object pixels kept at all")
+    return markdown(["run", *heads], lines)
+
+
 def moments(folder: str, row: str, key: str = "dropped") -> str:
     """By class over the run, first seed: the share of what is called so that is dropped, or another statistic."""
     record = of(folder, row)[0]
@@ -189,6 +207,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "gaps": gaps,
     "classes": by_class,
     "pseudo": pseudo,
+    "worth": worth,
     "moments": moments,
 }
 
