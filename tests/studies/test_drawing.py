@@ -135,6 +135,8 @@ def test_the_colours_of_pictures_are_named_under_them(grid: Pictures, tmp_path: 
     assert columns[0].max() < columns[1].min()
     assert pixels.shape[1] == plain[0]
     assert pixels.shape[0] > plain[1]
+    long = _size(draw(replace(grid, key=(("a name of many words " * 3, "#123456"), key[1])), tmp_path / "long")[1])
+    assert long[1] > pixels.shape[0]  # a name of two lines has room for both
 
 
 def test_twenty_series_are_told_apart_without_colour() -> None:

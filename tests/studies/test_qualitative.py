@@ -78,7 +78,7 @@ def test_the_iou_of_one_image() -> None:
 def test_what_the_colours_stand_for() -> None:
     classes = ClassTable((ClassInfo(0, "sea", background=True), ClassInfo(1, "tire"), ClassInfo(2, "hook")))
     key = color_key(classes)
-    assert {class_id: name for class_id, (name, _) in key.items()} == {1: "tire", 2: "hook"}
+    assert key == {1: ("tire", "#e69f00"), 2: ("hook", "#56b4e9")}  # Okabe and Ito's orange and sky blue
     grey, labels = np.full((1, 2, 1), 128, dtype=np.uint8), np.array([[1, 2]], dtype=np.int32)
     told = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for _, color in key.values()])
     shown = painted(grey, labels, classes)[0].astype(int)

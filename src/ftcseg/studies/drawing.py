@@ -295,7 +295,7 @@ def _pictures(figure: Pictures) -> Canvas:
     title = _wrapped(figure.title, int(width / _LETTER / 1.25))
     title_room = (title.count("\n") + 1) * 0.22 + 0.12
     key_columns = _columns([name for name, _ in figure.key], width) if figure.key else 1
-    key_room = math.ceil(len(figure.key) / key_columns) * _TEXT_LINE + (_PAD if figure.key else 0)
+    key_room = _key_lines([name for name, _ in figure.key], key_columns) * _TEXT_LINE + (_PAD if figure.key else 0)
     height = title_room + head_room + sum(highs) + len(highs) * _PAD + _PAD + key_room
     canvas = Canvas(figsize=(width, height))
     canvas.text(_PAD / width, 1 - _PAD / height, title, va="top", weight="bold", fontsize=11)
@@ -392,10 +392,13 @@ def _columns(names: Sequence[str], width: float = _WIDTH - _GROUP_LETTERS * _LET
 
 def _legend_lines(figure: Bars | Lines) -> int:
     names = [name for name, _ in figure.series]
-    if len(names) < 2:
-        return 0
-    lines = max(_wrapped(name, _KEY_LETTERS).count("\n") + 1 for name in names)
-    return lines * math.ceil(len(names) / _columns(names))
+    return _key_lines(names, _columns(names)) if len(names) > 1 else 0
+
+
+def _key_lines(names: Sequence[str], columns: int) -> int:
+    """Lines of text of a legend, every row as high as its longest name takes."""
+    lines = max((_wrapped(name, _KEY_LETTERS).count("\n") + 1 for name in names), default=0)
+    return lines * math.ceil(len(names) / columns)
 
 
 def _legend(axes: Axes, keys: list[Artist], figure: Bars | Lines, above: float) -> None:

@@ -25,8 +25,7 @@ def painted(pixels: Pixels, labels: Labels, classes: ClassTable) -> NDArray[np.u
 def color_key(classes: ClassTable) -> dict[int, tuple[str, str]]:
     """Name and colour of every class that `painted` lays over a frame."""
     colors = class_colors([c.background for c in classes])
-    told = {c.id: (c.name, "#{:02x}{:02x}{:02x}".format(*(int(v) for v in colors[c.id]))) for c in classes}
-    return {c.id: told[c.id] for c in classes if not c.background}
+    return {c.id: (c.name, "#{:02x}{:02x}{:02x}".format(*colors[c.id])) for c in classes if not c.background}
 
 
 def signed_map(values: NDArray[np.float32], most: float, size: tuple[int, int]) -> NDArray[np.uint8]:
