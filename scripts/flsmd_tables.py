@@ -3,7 +3,8 @@
     .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
     .venv/bin/python scripts/flsmd_tables.py --check    # 1 where the page says something else than the records
 
-A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS.
+A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS or
+FOLDER@STEPSsteps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from pages import RESULTS, markdown, rewrite
@@ -23,6 +24,9 @@ FOLDER = PAGE.with_suffix("")
 HUNDRED = 100
 BACKGROUND = "background"
 LABELS_ONLY, PUBLISHED = "M1 labels only", "UniMatch V2 as published"
+BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2"))
+"""What every row is compared with; studies call the same run by different names."""
+CONDITIONS = ("as it is", "added noise", "unseen scenes")
 SPOKEN = {
     LABELS_ONLY: "`supervised` (M1)",
     PUBLISHED: "`unimatch-v2`",
@@ -38,10 +42,11 @@ Value = Callable[[Record], float | None]
 
 @cache
 def records(folder: str) -> tuple[Record, ...]:
-    """All runs kept under a name; «main@5%» are those with 5 % of the labels."""
-    name, _, labels = folder.partition("@")
+    """All runs kept under a name; «main@5%» are those with 5 % of the labels, «main@900steps» those of that length."""
+    name, _, only = folder.partition("@")
     found = (json.loads(file.read_text(encoding="utf-8")) for file in sorted((FOLDER / name).glob("*.json")))
-    return tuple(sorted((r for r in found if not labels or r["labels"] == labels), key=lambda r: r["seed"]))
+    there = (r for r in found if not only or only in (r["labels"], f"{r['steps']}steps"))
+    return tuple(sorted(there, key=lambda r: r["seed"]))
 
 
 def of(folder: str, row: str) -> list[Record]:
@@ -87,6 +92,7 @@ def over(ours: Sequence[Record], theirs: Sequence[Record], value: Value) -> str:
 def scores(folder: str, *rows: str) -> str:
     """Mean IoU, groups and differences, a line for every row."""
     lines = []
+    bases = [next((found for name in names if (found := of(folder, name))), []) for names in BASES]
     for row in rows:
         found = of(folder, row)
         groups = [over_seeds(found, scored(group=group)) for group in ("head", "middle", "tail")]
@@ -96,7 +102,7 @@ def scores(folder: str, *rows: str) -> str:
             over_seeds(found, scored("best")),
             over_seeds(found, scored(who="student")),
         ]
-        gaps = [over(found, of(folder, base), scored()) for base in (LABELS_ONLY, PUBLISHED)]
+        gaps = [over(found, base, scored()) for base in bases]
         lines.append([SPOKEN.get(row, f"`{row}`"), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
     heads = ("run", "seeds", "mIoU, last", "mIoU, best", "student, last", "head", "middle", "tail")
     return markdown((*heads, "over labels alone", "over `unimatch-v2`", "minutes"), lines)
@@ -142,6 +148,23 @@ def by_class(folder: str, *rows: str) -> str:
         ["class", *(SPOKEN.get(row, f"`{row}`") for row in rows)],
         [[n, *(cell(runs[row], n) for row in rows)] for n in names],
     )
+
+
+def conditions(folder: str, ours: str, *others: str) -> str:
+    """A model under every condition of the study `gain`, and what it has over the others: mIoU (tail)."""
+
+    def cell(told: Callable[[Value], str]) -> str:
+        miou, tail = (told(value).partition(" (")[0] for value in (scored(), scored(group="tail")))
+        return f"{miou} ({tail})" if miou.strip("–") else "–"
+
+    lines = []
+    for model in (*others, ours):
+        runs = (of(folder, f"{model}, {condition}") for condition in CONDITIONS)
+        lines.append([f"`{model}`", *(cell(partial(over_seeds, found)) for found in runs)])
+    for other in others:
+        pairs = [[of(folder, f"{model}, {condition}") for model in (ours, other)] for condition in CONDITIONS]
+        lines.append([f"`{ours}` over `{other}`", *(cell(partial(over, *pair)) for pair in pairs)])
+    return markdown(("mIoU (tail)", *CONDITIONS), lines)
 
 
 def pseudo(folder: str, *rows: str) -> str:
@@ -206,6 +229,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "scores": scores,
     "gaps": gaps,
     "classes": by_class,
+    "conditions": conditions,
     "pseudo": pseudo,
     "worth": worth,
     "moments": moments,

@@ -42,7 +42,8 @@ def kept(folder: Path, row: str, seed: int, miou: float, **counts: int) -> None:
     told = {"miou": miou, "ece": 0.01, "groups": {"head": None, "tail": miou / 2}, "classes": classes}
     tally = {"pixels": 200, "kept": 40, "correct": 50, "correct_kept": 30} | counts
     side = {"bed": {**tally, "pixels": 9000}, "hook": tally}
-    record: dict[str, Any] = {"row": row, "labels": "2%", "seed": seed, "seconds": 120.0, "predictor": "teacher"}
+    record: dict[str, Any] = {"row": row, "labels": "2%", "steps": 10, "seed": seed, "predictor": "teacher"}
+    record["seconds"] = 120.0
     record["scores"] = {"last": {"teacher": told}, "best": {"teacher": told}}
     record["audit"] = {"by_truth": side, "by_prediction": side}
     record["over_time"] = [{"step": 9}, {"step": 10, "seen": [10, 0], "kept": [4, 0], "tau": [0.95, 0.8]}]
@@ -110,6 +111,39 @@ def test_records_of_other_label_amounts_are_apart(tables: ModuleType, tmp_path: 
     kept(tmp_path / "a", "ftc", 0, 0.3)
     assert len(tables.records("a@2%")) == 1
     assert not tables.records("a@5%")
+    assert len(tables.records("a@10steps")) == 1
+    assert not tables.records("a@20steps")
+
+
+def test_studies_that_call_the_baselines_by_their_method(tables: ModuleType, tmp_path: Path) -> None:
+    for row, miou in (("supervised", 0.30), ("unimatch-v2", 0.31), ("ftc", 0.34)):
+        kept(tmp_path / "a", row, 0, miou)
+    assert "| +4.0 | +3.0 |" in tables.scores("a", "ftc")
+
+
+def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
+    for condition, ours, theirs in (("as it is", 0.34, 0.30), ("added noise", 0.28, 0.20)):
+        kept(tmp_path / "a", f"ftc, {condition}", 0, ours)
+        kept(tmp_path / "a", f"unimatch-v2, {condition}", 0, theirs)
+    lines = tables.conditions("a", "ftc", "unimatch-v2").splitlines()
+    assert lines[3] == "| `ftc` | 34.0 (17.0) | 28.0 (14.0) | – |"
+    assert lines[4] == "| `ftc` over `unimatch-v2` | +4.0 (+2.0) | +8.0 (+4.0) | – |"
+
+
+def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flsmd_tables", tables)
+    figures = script("flsmd_figures")
+    monkeypatch.setattr(figures, "OBJECTS", ("hook",))
+    monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
+    monkeypatch.setattr(figures, "FOLLOWED", ("hook",))
+    for seed, miou in enumerate((0.3, 0.5)):
+        for row in figures.NAMES:
+            kept(tmp_path / "ablation", row, seed, miou)
+    (_, (iou,)), *_ = figures.iou_by_class().series
+    assert (iou.mean, iou.spread) == (pytest.approx(40), pytest.approx(200**0.5))  # 30 and 50
+    assert figures.kept_right().series[0] == ("unimatch-v2", (figures.Height(15.0, 0.0),))  # 30 of 200, both seeds
+    assert figures.kept_over_time().series[1] == ("head, ftc", ((10.0, figures.Height(40.0, 0.0)),))  # 4 of 10
+    assert figures.thresholds().series == (("hook", ((10.0, figures.Height(0.8)),)),)
 
 
 def test_numbers_are_shortened_however_deep() -> None:

@@ -1,0 +1,109 @@
+"""Draw the figures of docs/results/flsmd.md from the records beside it: no image of the set is in them.
+
+.venv/bin/python scripts/flsmd_figures.py           # after scripts/flsmd_records.py kept new runs
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, of
+
+from ftcseg.studies.drawing import draw
+from ftcseg.studies.figures import Bars, Figure, Lines
+from ftcseg.studies.figures import Value as Height
+from ftcseg.studies.statistics import summary
+
+STUDY, OURS = "ablation", "M5 FTC-Seg"
+NAMES = {LABELS_ONLY: "labels alone", PUBLISHED: "unimatch-v2", OURS: "ftc"}
+HEAD, TAIL = ("wall", "tire", "chain", "can"), ("drink-carton", "hook", "valve", "standing-bottle")
+GROUPS = {"head": HEAD, "tail": TAIL}
+OBJECTS = (*HEAD, "bottle", "propeller", "shampoo-bottle", *TAIL)  # most pixels first
+FOLLOWED = ("background", "wall", "tire", "hook", "valve", "standing-bottle")
+SEEDS = "standard deviation over 3 seeds"
+
+
+def height(values: Sequence[float]) -> Height:
+    """Mean and spread over seeds."""
+    told = summary(values)
+    return Height(told.mean, told.std)
+
+
+def iou_by_class() -> Bars:
+    """What each class gains on the validation frames."""
+
+    def iou(record: Record, name: str) -> float:
+        return HUNDRED * float(record["scores"]["last"][record["predictor"]]["classes"][name]["iou"])
+
+    series = tuple(
+        (said, tuple(height([iou(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
+        for row, said in NAMES.items()
+    )
+    title = "IoU of every object class on 374 validation frames, 30 labels"
+    return Bars(name="by-class", title=title, label="IoU (%)", groups=OBJECTS, series=series, spread=SEEDS)
+
+
+def kept_right() -> Bars:
+    """What of each class's true pixels a threshold lets through under the right name."""
+
+    def share(record: Record, name: str) -> float:
+        counts = record["audit"]["by_truth"][name]
+        return HUNDRED * float(counts["correct_kept"]) / float(counts["pixels"])
+
+    series = tuple(
+        (NAMES[row], tuple(height([share(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
+        for row in (PUBLISHED, OURS)
+    )
+    title = "Pixels of 200 unlabelled frames kept under the right name"
+    return Bars(name="kept-right", title=title, label="share (%)", groups=OBJECTS, series=series, spread=SEEDS)
+
+
+def kept_over_time() -> Lines:
+    """The share of what is called a class of a group that is kept, as training goes."""
+
+    def share(moment: Record, places: Sequence[int]) -> float:
+        return HUNDRED * sum(moment["kept"][p] for p in places) / max(1, sum(moment["seen"][p] for p in places))
+
+    series = []
+    for row in (PUBLISHED, OURS):
+        runs = of(STUDY, row)
+        names = list(runs[0]["scores"]["last"][runs[0]["predictor"]]["classes"])
+        for group, members in GROUPS.items():
+            places = [names.index(member) for member in members]
+            moments = zip(*([m for m in run["over_time"] if "seen" in m] for run in runs), strict=True)
+            points = tuple((float(at[0]["step"]), height([share(m, places) for m in at])) for at in moments)
+            series.append((f"{group}, {NAMES[row]}", points))
+    title = "Share of the pixels called head or tail objects that is kept"
+    label, name = "kept (%)", "kept-over-time"
+    return Lines(name=name, title=title, label=label, across="step", series=tuple(series), spread=SEEDS)
+
+
+def thresholds() -> Lines:
+    """Some classes' thresholds, mean over seeds."""
+    runs = of(STUDY, OURS)
+    names = list(runs[0]["scores"]["last"][runs[0]["predictor"]]["classes"])
+    steps = [m["step"] for m in runs[0]["over_time"] if "seen" in m]
+    series = []
+    for name in FOLLOWED:
+        taus = [[m["tau"][names.index(name)] for m in run["over_time"] if "seen" in m] for run in runs]
+        points = tuple((float(step), Height(summary(at).mean)) for step, *at in zip(steps, *taus, strict=True))
+        series.append((name, points))
+    title = "Thresholds of ftc, mean over 3 seeds (unimatch-v2: 0.95 for all)"
+    return Lines(name="thresholds", title=title, label="threshold", across="step", series=tuple(series))
+
+
+def main() -> None:
+    """Every figure as a PNG beside the records."""
+    figures: tuple[Figure, ...] = (iou_by_class(), kept_right(), kept_over_time(), thresholds())
+    with tempfile.TemporaryDirectory() as scratch:
+        for figure in figures:
+            _, png = draw(figure, Path(scratch))
+            target = FOLDER / png.name
+            target.write_bytes(png.read_bytes())
+            print(target)
+
+
+if __name__ == "__main__":
+    main()
