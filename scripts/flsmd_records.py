@@ -26,7 +26,10 @@ from ftcseg.files import read_json
 
 DIGITS, MOMENTS = 5, 10
 RUNS, KEPT, PACKED = "runs", "finished", ".tar.xz"
-ASKED = ("audit.json", "labeled.txt", "scores.json", "split.json", "test.txt", "unlabeled.txt", "val.txt")
+ASKED = (
+    *("audit.json", "counts.safetensors", "labeled.txt", "scores.json"),
+    *("split.json", "test.txt", "unlabeled.txt", "val.txt"),
+)
 """What a study reads of a finished run, beside run.json, of which only this is kept:"""
 NOTED = ("status", "steps", "seconds")
 PER_CLASS = ("iou", "recall", "precision")
@@ -144,10 +147,10 @@ def keep(studies: Path, out: Path, only: list[str] | None) -> None:
             told = record(study, result, run)
             target = out / study / name_of(told)
             text = json.dumps(told, separators=(",", ":")) + "\n"
+            pack(run, out / KEPT / f"{run.name}{PACKED}")
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
-                pack(run, out / KEPT / f"{run.name}{PACKED}")
                 print(f"{target} {100 * told['scores']['last'][told['predictor']]['miou']:.1f}")
 
 

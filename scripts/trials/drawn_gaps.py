@@ -13,10 +13,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ftcseg.evaluate.bootstrap import Floats, Interval, bootstrap_statistic, rate
-from ftcseg.evaluate.per_image import COUNTS, HIT, SAID, TRUE, PerImage, read_counts
+from ftcseg.evaluate.bootstrap import Interval, bootstrap_difference
+from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.files import read_json
 
 HUNDRED = 100
@@ -29,29 +27,11 @@ def judged(study: Path, row: str) -> dict[int, PerImage]:
     return {seed: read_counts(run / COUNTS) for seed, run in runs.items()}
 
 
-def mean_iou(sums: Floats) -> Floats:
-    """(draws, classes, 3) to (draws,); a class absent from a draw is left out."""
-    iou = rate(sums[..., HIT], sums[..., SAID] + sums[..., TRUE] - sums[..., HIT])
-    found: Floats = np.nanmean(iou, axis=-1)
-    return found
-
-
 def gap(ours: dict[int, PerImage], theirs: dict[int, PerImage]) -> Interval | None:
     """The mean over common seeds of the difference, and its interval over sequences."""
     seeds = sorted(ours.keys() & theirs.keys())
-    first = ours[seeds[0]]
-    sides = [side[seed] for seed in seeds for side in (ours, theirs)]
-    if any(side.names != first.names for side in sides):
-        raise SystemExit("The runs were judged on other images.")
-    values = np.stack([side.counts for side in sides], axis=1)  # (images, 2 x seeds, classes, 3)
-    signs = [sign for _ in seeds for sign in (1, -1)]
-
-    def difference(sums: Floats) -> Floats:
-        scores = np.stack([sign * mean_iou(sums[:, place]) for place, sign in enumerate(signs)])
-        found: Floats = scores.sum(axis=0) / len(seeds)
-        return found
-
-    return bootstrap_statistic(values, difference, first.clusters)
+    mine, other = ([side[seed] for seed in seeds] for side in (ours, theirs))
+    return bootstrap_difference(mine, other, mine[0].clusters).miou
 
 
 def main() -> None:

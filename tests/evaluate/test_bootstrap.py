@@ -135,24 +135,33 @@ def test_a_difference_is_drawn_alike_for_both() -> None:
     # A: 2/6 against 1/7. B: 4/4 against 4/4. AB: 6/10 against 5/11.
     ours = PerImage(_counts([(2, 4, 4)], [(4, 4, 4)]), ("a.png", "b.png"))
     theirs = PerImage(_counts([(1, 4, 4)], [(4, 4, 4)]), ("a.png", "b.png"))
-    found = bootstrap_difference(ours, theirs)
+    found = bootstrap_difference([ours], [theirs])
     assert found.miou is not None
     assert (found.miou.value, found.miou.low, found.miou.high) == pytest.approx((8 / 55, 0.0, 4 / 21), abs=1e-12)
     assert found.miou == found.classes[0]
     turned = PerImage(theirs.counts[::-1], ("b.png", "a.png"))
-    assert bootstrap_difference(ours, turned) == found
-    same = bootstrap_difference(ours, ours, ["film", "dive"], groups={"tail": [0]})
+    assert bootstrap_difference([ours], [turned]) == found
+    same = bootstrap_difference([ours], [ours], ["film", "dive"], groups={"tail": [0]})
     assert same.over == "sequences"
     assert same.groups["tail"] is not None
     assert (same.groups["tail"].low, same.groups["tail"].high) == (0.0, 0.0)
 
 
+def test_a_difference_over_seeds_is_the_mean_of_theirs() -> None:
+    # First seed as above: 8/55 of all, 4/21 of A alone, 0 of B alone. Second seed: 6/10 and 6/10, no difference.
+    ours = PerImage(_counts([(2, 4, 4)], [(4, 4, 4)]), ("a.png", "b.png"))
+    theirs = PerImage(_counts([(1, 4, 4)], [(4, 4, 4)]), ("a.png", "b.png"))
+    found = bootstrap_difference([ours, ours], [theirs, ours]).miou
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((4 / 55, 0.0, 2 / 21), abs=1e-12)
+
+
 def test_runs_on_other_images_have_no_difference() -> None:
     ours = PerImage(_counts([(2, 4, 4)], [(4, 4, 4)]), ("a.png", "b.png"))
     with pytest.raises(UsageError, match="same part"):
-        bootstrap_difference(ours, PerImage(ours.counts, ("a.png", "c.png")))
+        bootstrap_difference([ours], [PerImage(ours.counts, ("a.png", "c.png"))])
     with pytest.raises(UsageError, match="same part"):
-        bootstrap_difference(ours, PerImage(np.repeat(ours.counts, 2, axis=1), ours.names))
+        bootstrap_difference([ours], [PerImage(np.repeat(ours.counts, 2, axis=1), ours.names)])
 
 
 def _interaction(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from made_results import cells_of, evidence_of
+from pathlib import Path
 
+import numpy as np
+from made_results import cells_of, evidence_of, made
+
+from ftcseg.evaluate.per_image import COUNTS, PerImage, write_counts
 from ftcseg.studies import ablation
 from ftcseg.studies.figures import Bars
 from ftcseg.studies.plan import Ask
+from ftcseg.studies.results import Evidence
 from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
 
 ASK = Ask(seeds=(0, 1, 2), options=ablation.OPTIONS)
@@ -115,3 +120,37 @@ def test_two_settings_have_a_table_a_figure_and_files_each_and_three_sentences_t
     assert name == FTC
     assert heights[0] is not None
     assert (heights[0].mean, heights[0].spread, heights[2]) == (34.0, None, None)
+
+
+def _judged(folder: Path, hits: tuple[int, int], names: tuple[str, str] = ("a", "b")) -> Path:
+    """A run folder: one class, two images of four true and four called pixels."""
+    counts = np.array([[(hit, 4, 4)] for hit in hits], dtype=np.int64)
+    folder.mkdir()
+    write_counts(folder / COUNTS, {"last": PerImage(counts, names, ("film", "dive"))})
+    return folder
+
+
+def test_gaps_had_other_scenes_been_judged(tmp_path: Path) -> None:
+    # IoU of a and b: ours 2/6 and 1, theirs 1/7 and 1. The gaps: both 8/55, a alone 4/21, b alone 0. Second seed: 0.
+    ours, theirs = _judged(tmp_path / "ours", (2, 4)), _judged(tmp_path / "theirs", (1, 4))
+    ask = Ask(seeds=(0, 1), options=ablation.OPTIONS)
+    cells = {(cell.row, cell.seed): cell for cell in ablation.plan(ask)}
+    runs = {(BASELINE, 0): theirs, (BASELINE, 1): ours, (FTC, 0): ours, (FTC, 1): ours}
+    evidence = Evidence([made(cells[place], 0.5, run=run) for place, run in runs.items()])
+    answer = ablation.read(ask, evidence)
+    assert cells_of(answer.tables[0], FTC)["other scenes"] == "+0.0 to +9.5"  # half of 4/21
+    assert cells_of(answer.tables[0], BASELINE)["other scenes"] == "–"
+    assert any(remark.startswith("Other scenes: ") for remark in answer.remarks)
+
+
+def test_runs_that_were_judged_on_other_images_have_no_such_gap(tmp_path: Path) -> None:
+    runs = {
+        BASELINE: _judged(tmp_path / "theirs", (1, 4)),
+        WITH_ATC: tmp_path / "kept-no-counts",
+        FTC: _judged(tmp_path / "ours", (2, 4), names=("a", "c")),
+    }
+    ask = Ask(seeds=(0,), options=ablation.OPTIONS)
+    cells = {cell.row: cell for cell in ablation.plan(ask)}
+    answer = ablation.read(ask, Evidence([made(cells[row], 0.5, run=run) for row, run in runs.items()]))
+    assert "other scenes" not in answer.tables[0].headings
+    assert not any(remark.startswith("Other scenes: ") for remark in answer.remarks)

@@ -106,8 +106,8 @@ def intervals_of(kept: PerImage, groups: Mapping[int, Group]) -> dict[str, Inter
 
 
 def bootstrap_difference(  # noqa: PLR0913  each choice has a name
-    ours: PerImage,
-    theirs: PerImage,
+    ours: Sequence[PerImage],
+    theirs: Sequence[PerImage],
     clusters: Clusters | None = None,
     *,
     groups: Mapping[str, Sequence[int]] | None = None,
@@ -115,17 +115,37 @@ def bootstrap_difference(  # noqa: PLR0913  each choice has a name
     seed: int = 0,
     share: float = SHARE,
 ) -> Intervals:
-    """Intervals of ours minus theirs on the same images, both drawn alike; `clusters` are in the order of ours."""
-    place = {name: i for i, name in enumerate(theirs.names)}
-    if set(place) != set(ours.names) or ours.counts.shape != theirs.counts.shape:
+    """Intervals of the mean of ours minus theirs over pairs of runs (one a seed), all judged on the same images.
+
+    Every draw takes the same images of all runs; `clusters` are in the order of the first of ours.
+    """
+    runs = [run for pair in zip(ours, theirs, strict=True) for run in pair]
+    if not alike(runs):
         raise UsageError(
-            "The two runs were judged on other images or classes, so that their difference cannot be drawn. "
-            "Evaluate both on the same part of one set."
+            "The runs were judged on other images or classes, so that their difference cannot be drawn. "
+            "Evaluate all of them on the same part of one set."
         )
-    both = np.stack([ours.counts, theirs.counts[[place[name] for name in ours.names]]], axis=1)
+    first = runs[0]
+    every = np.stack([_in_order(run, first.names) for run in runs], axis=1)  # (images, runs, classes, 3)
     how, members = _How(draws, seed, share), groups or {}
-    found = _intervals(both, lambda p: _scores(p[:, 0], members) - _scores(p[:, 1], members), clusters, how)
-    return _named(found, both.shape[2], members, clusters, how, len(both))
+
+    def mean_gap(pooled: Floats) -> Floats:
+        gaps = [_scores(pooled[:, i], members) - _scores(pooled[:, i + 1], members) for i in range(0, len(runs), 2)]
+        mean: Floats = np.stack(gaps).mean(axis=0)
+        return mean
+
+    found = _intervals(every, mean_gap, clusters, how)
+    return _named(found, first.counts.shape[1], members, clusters, how, len(first.names))
+
+
+def alike(runs: Sequence[PerImage]) -> bool:
+    """Whether all were judged on the same images and classes."""
+    return len({(frozenset(run.names), run.counts.shape) for run in runs}) == 1
+
+
+def _in_order(run: PerImage, names: Sequence[str]) -> NDArray[np.int64]:
+    place = {name: i for i, name in enumerate(run.names)}
+    return run.counts[[place[name] for name in names]]
 
 
 def bootstrap_statistic(

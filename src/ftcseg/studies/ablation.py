@@ -19,6 +19,8 @@ from ftcseg.studies.rows import (
     calibration_rows,
     column,
     drawn,
+    elsewhere_column,
+    elsewhere_note,
     family_of,
     gap,
     in_group,
@@ -78,10 +80,11 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
     )
     findings = [sentence for place in places(ask) for sentence in _finding(evidence, *place)]
     kept = 2 if unfinished(cells, evidence) else 3
+    tables = tuple(_table(ask, evidence, tests, *place) for place in places(ask))
     return Answer(
         (*findings[:kept], *unfinished(cells, evidence)),
-        tuple(_table(ask, evidence, tests, *place) for place in places(ask)),
-        (*findings[kept:], *tests.notes(), *uneven(cells, evidence)),
+        tables,
+        (*findings[kept:], *tests.notes(), *elsewhere_note(tables), *uneven(cells, evidence)),
         tuple(_figure(ask, evidence, *place) for place in places(ask)),
     )
 
@@ -95,6 +98,8 @@ def _table(ask: Ask, evidence: Evidence, tests: Family, dataset: str, labels: st
     found = {row: tests[_pair(row, dataset, labels)] for row in present if row != BASELINE}
     gaps = {row: points(one) for row, test in found.items() if (one := test.difference) is not None}
     ours = {row for row in present if row in PAPER}  # of other methods nothing is on or off
+    base = evidence.of(BASELINE, dataset, labels)
+    pairs = {row: (evidence.of(row, dataset, labels), base) for row in gaps}
     columns = [
         Column(heading=part, values={row: ("✓" if row in has else "–") if row in ours else "" for row in present})
         for part, has in PARTS.items()
@@ -106,6 +111,7 @@ def _table(ask: Ask, evidence: Evidence, tests: Family, dataset: str, labels: st
         Column(heading="over M2", values={BASELINE: "–"} | gaps),
         Column(heading="p", values={BASELINE: "–"} | {row: p_cell(found[row].p) for row in gaps}),
         Column(heading="Holm p", values={BASELINE: "–"} | {row: p_cell(found[row].corrected) for row in gaps}),
+        *elsewhere_column(pairs, {BASELINE: "–"}),
         Column(heading="FSSG, 2% (paper)", values=PAPER, digits=2, paper=True),
     ]
     return table_of(where(dataset, labels), "model", present, columns)

@@ -11,6 +11,8 @@ from ftcseg.studies.rows import (
     EMBEDDED_SETTINGS,
     UNRUN,
     column,
+    elsewhere_column,
+    elsewhere_note,
     gap,
     in_group,
     over_seeds,
@@ -45,11 +47,9 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
     below = [_below(gains[place], *place) for place in places(ask)]
     told = each if len(each) <= SENTENCES else [_together(list(gains.values()))]
     told_wrong = (WRONG,) if any(result.audit for result in evidence.results) else ()
-    return Answer(
-        tuple(told),
-        tuple(_table(evidence, gains[place], *place) for place in places(ask)),
-        (*(each if len(each) > SENTENCES else ()), *filter(None, below), *uneven(plan(ask), evidence), *told_wrong),
-    )
+    tables = tuple(_table(evidence, gains[place], *place) for place in places(ask))
+    notes = (*uneven(plan(ask), evidence), *elsewhere_note(tables), *told_wrong)
+    return Answer(tuple(told), tables, (*(each if len(each) > SENTENCES else ()), *filter(None, below), *notes))
 
 
 def _gains(evidence: Evidence, dataset: str, labels: str) -> dict[str, float]:
@@ -61,6 +61,7 @@ def _gains(evidence: Evidence, dataset: str, labels: str) -> dict[str, float]:
 
 def _table(evidence: Evidence, gains: dict[str, float], dataset: str, labels: str) -> Table:
     rows = {row: evidence.of(row, dataset, labels) for row in evidence.rows()}
+    pairs = {row: (rows[row], rows[BASELINE]) for row in gains}
     columns = [
         column("mIoU, last", evidence, Result.miou, dataset, labels),
         column("mIoU, best", evidence, lambda r: r.miou("best"), dataset, labels),
@@ -68,6 +69,7 @@ def _table(evidence: Evidence, gains: dict[str, float], dataset: str, labels: st
         Column(
             heading="over labels alone", values={BASELINE: "–"} | {row: points(gain) for row, gain in gains.items()}
         ),
+        *elsewhere_column(pairs, {BASELINE: "–"}),
         *(column(group, evidence, in_group(group), dataset, labels) for group in ("head", "middle", "tail")),
         column("objects taught wrong", evidence, Result.taught_wrong, dataset, labels, low=True),
     ]

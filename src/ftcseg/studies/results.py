@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ftcseg.data.split_files import read_split
 from ftcseg.errors import unknown_name
@@ -14,6 +14,8 @@ from ftcseg.evaluate.metrics import share
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.files import read_json
 from ftcseg.studies.plan import Cell
+
+Told = TypeVar("Told")
 
 BACKGROUND, STUDENT = "background", "student"
 
@@ -165,9 +167,9 @@ class Evidence:
 
 
 def matched(
-    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], float | None]
-) -> tuple[list[float], list[float]]:
-    """A number of both over the runs they share: same set, labels and seed. Runs without the number are left out."""
+    ours: Sequence[Result], theirs: Sequence[Result], value: Callable[[Result], Told | None]
+) -> tuple[list[Told], list[Told]]:
+    """A value of both over the runs they share: same set, labels and seed. Runs without the value are left out."""
     other = {_place(r): value(r) for r in theirs}
     pairs = [(value(r), other.get(_place(r))) for r in ours]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]

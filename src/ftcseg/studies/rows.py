@@ -8,8 +8,18 @@ from pathlib import Path
 from ftcseg.studies.figures import Value
 from ftcseg.studies.plan import EMBEDDED, Ask, Cell, Rows
 from ftcseg.studies.results import Evidence, Result, matched
-from ftcseg.studies.statistics import ENOUGH, Family, Paired, Summary, family, paired, summary
-from ftcseg.studies.tables import Column, spoken
+from ftcseg.studies.statistics import (
+    ENOUGH,
+    Family,
+    Paired,
+    Summary,
+    alike,
+    bootstrap_difference,
+    family,
+    paired,
+    summary,
+)
+from ftcseg.studies.tables import Column, Table, spoken
 
 LABELS_ONLY, BASELINE, WITH_OPR, WITH_ATC, FTC = "M1 labels only", "M2 EMA", "M3 EMA+OPR", "M4 EMA+ATC", "M5 FTC-Seg"
 EMBEDDED_SETTINGS = ("data.short_side=96", "evaluation.every=100", "evaluation.audit_images=40", "log_every=10")
@@ -134,6 +144,36 @@ def signed(
         return None
     found = summary([a - b for a, b in zip(*pairs, strict=True)])
     return f"{'+' if found.mean >= 0 else ''}{spoken(found)}"
+
+
+ELSEWHERE = "other scenes"
+ELSEWHERE_NOTE = (
+    "Other scenes: between which ends 95 % of the draws of a gap lie where the judged images are drawn again, whole "
+    "sequences at a time and the same for all runs; it tells of the images, the spread over seeds of all else."
+)
+
+
+def elsewhere_column(
+    pairs: Mapping[str, tuple[Sequence[Result], Sequence[Result]]], others: Mapping[str, str]
+) -> list[Column]:
+    """A column of `elsewhere` for named pairs, with ready words for other rows; none where no run kept its counts."""
+    told = {row: ends for row, pair in pairs.items() if (ends := elsewhere(*pair)) is not None}
+    return [Column(heading=ELSEWHERE, values={**others, **told})] if told else []
+
+
+def elsewhere_note(tables: Sequence[Table]) -> tuple[str, ...]:
+    """What the column says, where a table has it."""
+    return (ELSEWHERE_NOTE,) if any(ELSEWHERE in table.headings for table in tables) else ()
+
+
+def elsewhere(ours: Sequence[Result], theirs: Sequence[Result]) -> str | None:
+    """«-0.7 to +1.5»: where the mean gap over the runs both have would lie had other images been judged."""
+    counts = matched(ours, theirs, Result.counts)
+    runs = [*counts[0], *counts[1]]
+    if not runs or not alike(runs):
+        return None
+    found = bootstrap_difference(*counts, runs[0].clusters).miou
+    return None if found is None else f"{points(found.low)} to {points(found.high)}"
 
 
 def p_cell(p: float | None) -> str:

@@ -11,6 +11,7 @@ from scipy import stats
 from ftcseg.evaluate.bootstrap import (
     Interval,
     Intervals,
+    alike,
     bootstrap,
     bootstrap_difference,
     bootstrap_statistic,
@@ -25,6 +26,7 @@ __all__ = [
     "Intervals",
     "Paired",
     "Summary",
+    "alike",
     "bootstrap",
     "bootstrap_difference",
     "bootstrap_statistic",
