@@ -3,8 +3,8 @@
     .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
     .venv/bin/python scripts/flsmd_tables.py --check    # 1 where the page says something else than the records
 
-A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS or
-FOLDER@STEPSsteps.
+A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS,
+FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Value = Callable[[Record], float | None]
 @cache
 def records(folder: str) -> tuple[Record, ...]:
     """All runs kept under a name; «main@5%» are those with 5 % of the labels, «main@900steps» those of that length."""
-    name, _, only = folder.partition("@")
+    name, *only = folder.split("@")
     found = (json.loads(file.read_text(encoding="utf-8")) for file in sorted((FOLDER / name).glob("*.json")))
-    there = (r for r in found if not only or only in (r["labels"], f"{r['steps']}steps"))
+    there = (r for r in found if {*only} <= {r["labels"], f"{r['steps']}steps"})
     return tuple(sorted(there, key=lambda r: r["seed"]))
 
 

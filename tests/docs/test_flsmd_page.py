@@ -113,6 +113,8 @@ def test_records_of_other_label_amounts_are_apart(tables: ModuleType, tmp_path: 
     assert not tables.records("a@5%")
     assert len(tables.records("a@10steps")) == 1
     assert not tables.records("a@20steps")
+    assert len(tables.records("a@2%@10steps")) == 1
+    assert not tables.records("a@2%@20steps")
 
 
 def test_studies_that_call_the_baselines_by_their_method(tables: ModuleType, tmp_path: Path) -> None:
