@@ -20,10 +20,11 @@ from ftcseg.files import read_json
 HUNDRED = 100
 
 
-def judged(study: Path, row: str) -> dict[int, PerImage]:
+def judged(study: Path, row: str, labels: str) -> dict[int, PerImage]:
     """A row's counts by seed."""
     results: list[dict[str, Any]] = read_json(study / "study.json")["results"]
-    runs = {r["seed"]: study.parent / "runs" / f"{r['method']}-{r['key']}" for r in results if r["row"] == row}
+    own = [r for r in results if (r["row"], r["labels"]) == (row, labels)]
+    runs = {r["seed"]: study.parent / "runs" / f"{r['method']}-{r['key']}" for r in own}
     return {seed: read_counts(run / COUNTS) for seed, run in runs.items()}
 
 
@@ -39,9 +40,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", type=Path)
     parser.add_argument("pairs", nargs="+", metavar="'ROW > ROW'")
+    parser.add_argument("--labels", default="2%", help="which amount, where the study has several")
     asked = parser.parse_args()
     for pair in asked.pairs:
-        ours, theirs = (judged(asked.study, row) for row in pair.split(" > "))
+        ours, theirs = (judged(asked.study, row, asked.labels) for row in pair.split(" > "))
         found = gap(ours, theirs)
         if found is not None:
             value, low, high = (f"{HUNDRED * number:+.1f}" for number in (found.value, found.low, found.high))
