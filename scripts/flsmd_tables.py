@@ -50,8 +50,14 @@ def records(folder: str) -> tuple[Record, ...]:
 
 
 def of(folder: str, row: str) -> list[Record]:
-    """A row's runs, by seed."""
-    return [record for record in records(folder) if record["row"] == row]
+    """A row's runs, by seed; «ftc; added noise» is the row «ftc, added noise», since a comma parts rows on the page."""
+    return [record for record in records(folder) if record["row"] == row.replace(";", ",")]
+
+
+def said(row: str) -> str:
+    """A row's name on the page."""
+    model, _, condition = row.partition("; ")
+    return SPOKEN.get(row, f"`{model}`" + (f", {condition}" if condition else ""))
 
 
 def scored(when: str = "last", who: str | None = None, group: str | None = None) -> Value:
@@ -103,7 +109,7 @@ def scores(folder: str, *rows: str) -> str:
             over_seeds(found, scored(who="student")),
         ]
         gaps = [over(found, base, scored()) for base in bases]
-        lines.append([SPOKEN.get(row, f"`{row}`"), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
+        lines.append([said(row), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
     heads = ("run", "seeds", "mIoU, last", "mIoU, best", "student, last", "head", "middle", "tail")
     return markdown((*heads, "over labels alone", "over `unimatch-v2`", "minutes"), lines)
 
@@ -119,7 +125,7 @@ def gaps(folder: str, *pairs: str) -> str:
             continue
         groups = [over(ours, theirs, scored(group=g)).partition(" (")[0] for g in ("head", "middle", "tail")]
         seeds = ", ".join(f"{HUNDRED * (mine[seed] - base[seed]):+.1f}" for seed in both)
-        name = " over ".join(SPOKEN.get(row, f"`{row}`") for row in pair.split(" > "))
+        name = " over ".join(said(row) for row in pair.split(" > "))
         lines.append([name, over(ours, theirs, scored()).partition(" (")[0], *groups, seeds])
         tests.append(paired([mine[seed] for seed in both], [base[seed] for seed in both]).p)
     known = holm([p for p in tests if p is not None])
@@ -145,7 +151,7 @@ def by_class(folder: str, *rows: str) -> str:
         return f"{over_seeds(found, part('iou'))} ({behind})"
 
     return markdown(
-        ["class", *(SPOKEN.get(row, f"`{row}`") for row in rows)],
+        ["class", *(said(row) for row in rows)],
         [[n, *(cell(runs[row], n) for row in rows)] for n in names],
     )
 
@@ -196,7 +202,7 @@ def worth(folder: str, *rows: str) -> str:
 
     values: list[Value] = [lambda r: r["audit"]["raw_miou"], lambda r: r["audit"]["kept_miou"]]
     values += [objects("correct_kept"), objects("kept")]
-    lines = [[SPOKEN.get(row, f"`{row}`"), *(over_seeds(of(folder, row), value) for value in values)] for row in rows]
+    lines = [[said(row), *(over_seeds(of(folder, row), value) for value in values)] for row in rows]
     heads = ("mIoU of all", "mIoU of those kept", "object pixels kept right", "object pixels kept at all")
     return markdown(["run", *heads], lines)
 
