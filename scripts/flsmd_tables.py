@@ -135,6 +135,21 @@ def gaps(folder: str, *pairs: str) -> str:
     return markdown(("difference", "mIoU, last", "head", "middle", "tail", "by seed", "p", "Holm p"), lines)
 
 
+def lengths(*places: str) -> str:
+    """Rows of several folders («FOLDER/ROW») with their steps and minutes; the last is compared with the others."""
+    runs = {place: of(*place.split("/")) for place in places}
+    ours = runs[places[-1]]
+    lines = []
+    for place, found in runs.items():
+        values = [over_seeds(found, scored(group=group)) for group in (None, "head", "middle", "tail")]
+        seeds = ", ".join(f"{HUNDRED * (scored()(r) or 0.0):.1f}" for r in found)
+        minutes = summary([r["seconds"] / 60 for r in found]).mean
+        name, steps = said(place.partition("/")[2]), str(found[0]["steps"])
+        lines.append([name, steps, f"{minutes:.0f}", *values, seeds, over(ours, found, scored())])
+    heads = ("run", "steps", "minutes", "mIoU, last", "head", "middle", "tail", "by seed")
+    return markdown((*heads, f"{said(places[-1].partition('/')[2])} over it"), lines)
+
+
 def by_class(folder: str, *rows: str) -> str:
     """IoU by class at the end, most pixels first, recall and precision behind it."""
     runs = {row: of(folder, row) for row in rows}
@@ -239,6 +254,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "pseudo": pseudo,
     "worth": worth,
     "moments": moments,
+    "lengths": lengths,
 }
 
 if __name__ == "__main__":

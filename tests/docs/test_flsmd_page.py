@@ -123,6 +123,16 @@ def test_studies_that_call_the_baselines_by_their_method(tables: ModuleType, tmp
     assert "| +4.0 | +3.0 |" in tables.scores("a", "ftc")
 
 
+def test_rows_of_other_lengths(tables: ModuleType, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        kept(tmp_path / "a", "supervised", seed, 0.30)
+        kept(tmp_path / "b", "ftc", seed, 0.34)
+    lines = tables.lengths("a@10steps/supervised", "b/ftc").splitlines()
+    assert lines[2].startswith("| `supervised` | 10 | 2 | 30.0 ± 0.0 |")
+    assert lines[2].endswith("| 30.0, 30.0 | +4.0 ± 0.0 |")
+    assert lines[3].endswith("| 34.0, 34.0 | – |")
+
+
 def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
     for condition, ours, theirs in (("as it is", 0.34, 0.30), ("added noise", 0.28, 0.20)):
         kept(tmp_path / "a", f"ftc, {condition}", 0, ours)
