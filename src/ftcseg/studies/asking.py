@@ -8,11 +8,10 @@ from pathlib import Path
 
 from ftcseg.data.split import parse_amount
 from ftcseg.errors import UsageError, unknown_name
-from ftcseg.studies import Study, find_study
+from ftcseg.studies import Study, find_study, running
 from ftcseg.studies.answering import Inquiry
 from ftcseg.studies.budget import parse_budget, settle
 from ftcseg.studies.plan import EMBEDDED, Ask
-from ftcseg.studies.running import run_study
 from ftcseg.studies.sets import Place
 from ftcseg.studies.tables import Answer
 
@@ -44,7 +43,7 @@ def study(name: str, *, out: str | Path = "studies", root: str | Path | None = N
     if unknown:
         raise unknown_name("choice of a study", unknown[0], Choices.__dataclass_fields__)
     place = Place(Path(out), None if root is None else Path(root))
-    return run_study(asked(name, Choices(**told), place))  # type: ignore[arg-type]
+    return running.run_study(asked(name, Choices(**told), place))  # type: ignore[arg-type]
 
 
 def asked(name: str, choices: Choices, place: Place, say: Callable[[str], None] = lambda _: None) -> Inquiry:
