@@ -1,6 +1,6 @@
 """Draw the figures of docs/results/flsmd.md from the records beside it: no image of the set is in them.
 
-.venv/bin/python scripts/flsmd_figures.py           # after scripts/flsmd_records.py kept new runs
+`.venv/bin/python scripts/flsmd_figures.py`, after scripts/flsmd_records.py kept new runs.
 """
 
 from __future__ import annotations

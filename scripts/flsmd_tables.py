@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+from flsmd_records import KEPT, PACKED
 from pages import RESULTS, markdown, rewrite
 
-from ftcseg.studies.statistics import holm, paired, summary
+from ftcseg.data.archives import unpack
+from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
+from ftcseg.studies.gain import CONDITIONS
+from ftcseg.studies.rows import LABELS_ONLY, PUBLISHED
+from ftcseg.studies.statistics import bootstrap_difference, holm, paired, summary
 
 PAGE = RESULTS / "flsmd.md"
 FOLDER = PAGE.with_suffix("")
 HUNDRED = 100
 BACKGROUND = "background"
-LABELS_ONLY, PUBLISHED = "M1 labels only", "UniMatch V2 as published"
 BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2"))
 """What every row is compared with; studies call the same run by different names."""
-CONDITIONS = ("as it is", "added noise", "unseen scenes")
 SPOKEN = {
     LABELS_ONLY: "`supervised` (M1)",
     PUBLISHED: "`unimatch-v2`",
@@ -150,6 +155,35 @@ def lengths(*places: str) -> str:
     return markdown((*heads, f"{said(places[-1].partition('/')[2])} over it"), lines)
 
 
+def drawn(*pairs: str) -> str:
+    """What one row has over another («FOLDER/ROW > FOLDER/ROW») had other scenes been judged, mean over seeds."""
+    lines = []
+    for pair in pairs:
+        ours, theirs = ({r["seed"]: r for r in of(*place.split("/"))} for place in pair.split(" > "))
+        seeds = sorted(ours.keys() & theirs.keys())
+        mine, other = ([counts(side[seed]) for seed in seeds] for side in (ours, theirs))
+        found = bootstrap_difference(mine, other, mine[0].clusters)
+        assert found.miou is not None, pair
+        ends = " to ".join(f"{HUNDRED * end:+.1f}" for end in (found.miou.low, found.miou.high))
+        name = " over ".join(said(place.partition("/")[2]) for place in pair.split(" > "))
+        steps = " / ".join(str(side[seeds[0]]["steps"]) for side in (ours, theirs))
+        amount = ours[seeds[0]]["labels"]
+        difference = f"{HUNDRED * found.miou.value:+.1f}"
+        lines.append([name, amount, steps, str(len(seeds)), str(found.units), difference, ends])
+    return markdown(("difference", "labels", "steps", "seeds", "sequences", "mIoU", "95 % of the draws"), lines)
+
+
+@cache
+def _unpacked(run: str) -> PerImage:
+    with tempfile.TemporaryDirectory() as scratch:
+        return read_counts(unpack(FOLDER / KEPT / f"{run}{PACKED}", Path(scratch) / run) / COUNTS)
+
+
+def counts(record: Record) -> PerImage:
+    """What every judged image of a kept run holds of each class."""
+    return _unpacked(f"{record['method']}-{record['key']}")
+
+
 def by_class(folder: str, *rows: str) -> str:
     """IoU by class at the end, most pixels first, recall and precision behind it."""
     runs = {row: of(folder, row) for row in rows}
@@ -251,6 +285,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "gaps": gaps,
     "classes": by_class,
     "conditions": conditions,
+    "drawn": drawn,
     "pseudo": pseudo,
     "worth": worth,
     "moments": moments,

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ftcseg.evaluate.per_image import COUNTS, PerImage, write_counts
 from ftcseg.studies.plan import Cell
 from ftcseg.studies.running import PlannedRun
 
@@ -43,7 +45,7 @@ def kept(folder: Path, row: str, seed: int, miou: float, **counts: int) -> None:
     tally = {"pixels": 200, "kept": 40, "correct": 50, "correct_kept": 30} | counts
     side = {"bed": {**tally, "pixels": 9000}, "hook": tally}
     record: dict[str, Any] = {"row": row, "labels": "2%", "steps": 10, "seed": seed, "predictor": "teacher"}
-    record["seconds"] = 120.0
+    record |= {"method": row, "key": str(seed), "seconds": 120.0}
     record["scores"] = {"last": {"teacher": told}, "best": {"teacher": told}}
     record["audit"] = {"by_truth": side, "by_prediction": side}
     record["over_time"] = [{"step": 9}, {"step": 10, "seen": [10, 0], "kept": [4, 0], "tau": [0.95, 0.8]}]
@@ -140,6 +142,28 @@ def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
     lines = tables.conditions("a", "ftc", "unimatch-v2").splitlines()
     assert lines[3] == "| `ftc` | 34.0 (17.0) | 28.0 (14.0) | – |"
     assert lines[4] == "| `ftc` over `unimatch-v2` | +4.0 (+2.0) | +8.0 (+4.0) | – |"
+
+
+def judged(folder: Path, run: str, hits: tuple[int, int]) -> None:
+    """A packed run: one class, two sequences of one image each, four true and four called pixels in both."""
+    made = folder / "runs" / run
+    made.mkdir(parents=True)
+    counts = np.array([[(hit, 4, 4)] for hit in hits], dtype=np.int64)
+    write_counts(made / COUNTS, {"last": PerImage(counts, ("a", "b"), ("film", "dive"))})
+    (made / "run.json").write_text(json.dumps({"status": "done", "steps": 10, "seconds": 120.0}), encoding="utf-8")
+    script("flsmd_records").pack(made, folder / "finished" / f"{run}.tar.xz")
+
+
+def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: Path) -> None:
+    # IoU of a and b: ours 2/6 and 1, theirs 1/7 and 1, of both 6/10 and 5/11; the second seed of theirs is as ours.
+    for seed, theirs in enumerate(((1, 4), (2, 4))):
+        kept(tmp_path / "a", "ftc", seed, 0.5)
+        kept(tmp_path / "b", "supervised", seed, 0.5)
+        judged(tmp_path, f"ftc-{seed}", (2, 4))
+        judged(tmp_path, f"supervised-{seed}", theirs)
+    line = tables.drawn("a/ftc > b@10steps/supervised").splitlines()[2]
+    # 8/55 / 2 in all, 4/21 / 2 of a alone, 0 of b alone
+    assert line == "| `ftc` over `supervised` | 2% | 10 / 10 | 2 | 2 | +7.3 | +0.0 to +9.5 |"
 
 
 def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

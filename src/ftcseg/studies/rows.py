@@ -148,8 +148,9 @@ def signed(
 
 ELSEWHERE = "other scenes"
 ELSEWHERE_NOTE = (
-    "Other scenes: between which ends 95 % of the draws of a gap lie where the judged images are drawn again, whole "
-    "sequences at a time and the same for all runs; it tells of the images, the spread over seeds of all else."
+    "Other scenes: between which ends 95 % of the draws of a gap lie where the judged images are drawn again, the same "
+    "for all runs, and whole sequences where frames are neighbours. It tells of the images; training again would move "
+    "the gap as well."
 )
 
 
