@@ -16,7 +16,7 @@ from ftcseg.studies.figures import Bars, Figure, Lines
 from ftcseg.studies.figures import Value as Height
 from ftcseg.studies.statistics import summary
 
-STUDY, OURS = "ablation", "M5 FTC-Seg"
+STUDY, OURS = "ablation@1200steps", "M5 FTC-Seg"
 NAMES = {LABELS_ONLY: "labels alone", PUBLISHED: "unimatch-v2", OURS: "ftc"}
 HEAD, TAIL = ("wall", "tire", "chain", "can"), ("drink-carton", "hook", "valve", "standing-bottle")
 GROUPS = {"head": HEAD, "tail": TAIL}

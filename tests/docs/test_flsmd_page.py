@@ -169,6 +169,7 @@ def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: 
 def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flsmd_tables", tables)
     figures = script("flsmd_figures")
+    monkeypatch.setattr(figures, "STUDY", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
     monkeypatch.setattr(figures, "FOLLOWED", ("hook",))
