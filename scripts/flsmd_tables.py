@@ -10,6 +10,7 @@ FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -40,6 +41,9 @@ SPOKEN = {
     "M4 EMA+ATC": "M4: M2 + ATC",
     "M5 FTC-Seg": "`ftc` (M5)",
 }
+
+BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
+"""How much of a class is called so, and what such a share is called."""
 
 Record = dict[str, Any]
 Value = Callable[[Record], float | None]
@@ -239,6 +243,25 @@ def pseudo(folder: str, *rows: str) -> str:
     return markdown(["class", *heads], lines)
 
 
+def calling(folder: str, ours: str, theirs: str) -> str:
+    """Object classes of all seeds by how much of a class `theirs` calls so, and what `ours` does to its IoU there."""
+    mine, base = ({r["seed"]: r for r in of(folder, row)} for row in (ours, theirs))
+    found: dict[str, list[tuple[float, float, float]]] = {band: [] for _, band in BANDS}
+    for seed in sorted(mine.keys() & base.keys()):
+        for name in mine[seed]["audit"]["by_truth"].keys() - {BACKGROUND}:
+            here, there = (_called(side[seed], name) for side in (mine, base))
+            gain = _iou(mine[seed], name) - _iou(base[seed], name)
+            found[next(band for end, band in BANDS if there < end)].append((there, here, gain))
+    lines = []
+    for band, cases in found.items():
+        means = [summary([case[i] for case in cases]) if cases else None for i in range(3)]
+        shares = [f"{told.mean:.2f}" if told else "" for told in means[:2]]
+        ups = f"{sum(gain > 0 for *_, gain in cases)} of {len(cases)}"
+        lines.append([band, *shares, f"{HUNDRED * means[2].mean:+.1f}" if means[2] else "", ups])
+    heads = (f"{said(row)} calls of them" for row in (theirs, ours))
+    return markdown((f"true pixels that {said(theirs)} calls so", *heads, "IoU", "classes that gain"), lines)
+
+
 def worth(folder: str, *rows: str) -> str:
     """At the end: mIoU of all pseudo-labels and of those kept; how many of the objects' pixels are kept."""
 
@@ -272,6 +295,16 @@ def moments(folder: str, row: str, key: str = "dropped") -> str:
     return markdown(["class", *(str(moment["step"]) for moment in told)], lines)
 
 
+def _called(record: Record, name: str) -> float:
+    """Pixels that bear a class's name for every pixel that is one, among unlabelled frames."""
+    called, true = (record["audit"][side][name]["pixels"] for side in ("by_prediction", "by_truth"))
+    return float(called) / float(true)
+
+
+def _iou(record: Record, name: str) -> float:
+    return float(record["scores"]["last"][record["predictor"]]["classes"][name]["iou"])
+
+
 def _share(counts: Record, part: str, whole: str) -> float | None:
     return counts[part] / counts[whole] if counts[whole] else None
 
@@ -287,6 +320,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "conditions": conditions,
     "drawn": drawn,
     "pseudo": pseudo,
+    "calling": calling,
     "worth": worth,
     "moments": moments,
     "lengths": lengths,

@@ -38,8 +38,8 @@ def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     return module
 
 
-def kept(folder: Path, row: str, seed: int, miou: float, **counts: int) -> None:
-    """A record of one run: two classes, of which `hook` is the tail."""
+def kept(folder: Path, row: str, seed: int, miou: float, called: int | None = None, **counts: int) -> None:
+    """A record of one run: two classes, of which `hook` is the tail and `called` pixels are called so."""
     classes = {name: {"iou": miou, "recall": 0.5, "precision": 0.25} for name in ("bed", "hook")}
     told = {"miou": miou, "ece": 0.01, "groups": {"head": None, "tail": miou / 2}, "classes": classes}
     tally = {"pixels": 200, "kept": 40, "correct": 50, "correct_kept": 30} | counts
@@ -47,7 +47,8 @@ def kept(folder: Path, row: str, seed: int, miou: float, **counts: int) -> None:
     record: dict[str, Any] = {"row": row, "labels": "2%", "steps": 10, "seed": seed, "predictor": "teacher"}
     record |= {"method": row, "key": str(seed), "seconds": 120.0}
     record["scores"] = {"last": {"teacher": told}, "best": {"teacher": told}}
-    record["audit"] = {"by_truth": side, "by_prediction": side}
+    told_so = side if called is None else {**side, "hook": {**tally, "pixels": called}}
+    record["audit"] = {"by_truth": side, "by_prediction": told_so}
     record["over_time"] = [{"step": 9}, {"step": 10, "seen": [10, 0], "kept": [4, 0], "tau": [0.95, 0.8]}]
     folder.mkdir(exist_ok=True)
     (folder / f"{row}-{seed}.json").write_text(json.dumps(record), encoding="utf-8")
@@ -152,6 +153,21 @@ def judged(folder: Path, run: str, hits: tuple[int, int]) -> None:
     write_counts(made / COUNTS, {"last": PerImage(counts, ("a", "b"), ("film", "dive"))})
     (made / "run.json").write_text(json.dumps({"status": "done", "steps": 10, "seconds": 120.0}), encoding="utf-8")
     script("flsmd_records").pack(made, folder / "finished" / f"{run}.tar.xz")
+
+
+def test_classes_by_how_much_of_them_is_called_so(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "BACKGROUND", "bed")
+    # of 200 true pixels: 60 and 80 are called so, a third and two fifths; 180 are nine tenths, no longer «half to»
+    for seed, (theirs, ours, gain) in enumerate(((60, 120, 0.1), (80, 160, -0.02), (180, 220, -0.05))):
+        kept(tmp_path / "a", "unimatch-v2", seed, 0.3, called=theirs)
+        kept(tmp_path / "a", "ftc", seed, 0.3 + gain, called=ours)
+    assert tables.calling("a", "ftc", "unimatch-v2").splitlines()[2:] == [
+        "| less than half | 0.35 | 0.70 | +4.0 | 1 of 2 |",
+        "| half to 90 % |  |  |  | 0 of 0 |",
+        "| 90 % and more | 0.90 | 1.10 | -5.0 | 0 of 1 |",
+    ]
 
 
 def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: Path) -> None:
