@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, of
+from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of
 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
@@ -33,12 +33,8 @@ def height(values: Sequence[float]) -> Height:
 
 def iou_by_class() -> Bars:
     """What each class gains on the validation frames."""
-
-    def iou(record: Record, name: str) -> float:
-        return HUNDRED * float(record["scores"]["last"][record["predictor"]]["classes"][name]["iou"])
-
     series = tuple(
-        (said, tuple(height([iou(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
+        (said, tuple(height([HUNDRED * class_iou(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
         for row, said in NAMES.items()
     )
     title = "IoU of every object class on 374 validation frames, 30 labels"

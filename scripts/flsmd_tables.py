@@ -250,7 +250,7 @@ def calling(folder: str, ours: str, theirs: str) -> str:
     for seed in sorted(mine.keys() & base.keys()):
         for name in mine[seed]["audit"]["by_truth"].keys() - {BACKGROUND}:
             here, there = (_called(side[seed], name) for side in (mine, base))
-            gain = _iou(mine[seed], name) - _iou(base[seed], name)
+            gain = class_iou(mine[seed], name) - class_iou(base[seed], name)
             found[next(band for end, band in BANDS if there < end)].append((there, here, gain))
     lines = []
     for band, cases in found.items():
@@ -301,7 +301,8 @@ def _called(record: Record, name: str) -> float:
     return float(called) / float(true)
 
 
-def _iou(record: Record, name: str) -> float:
+def class_iou(record: Record, name: str) -> float:
+    """A class's IoU at the end, of the network that answers."""
     return float(record["scores"]["last"][record["predictor"]]["classes"][name]["iou"])
 
 
