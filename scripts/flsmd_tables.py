@@ -42,6 +42,9 @@ SPOKEN = {
     "M5 FTC-Seg": "`ftc` (M5)",
 }
 
+VARIANTS = {"turned-up": ", ATC turned up"}
+"""Folders whose runs have settings of their own, and what is said of them."""
+
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
 
@@ -67,6 +70,12 @@ def said(row: str) -> str:
     """A row's name on the page."""
     model, _, condition = row.partition("; ")
     return SPOKEN.get(row, f"`{model}`" + (f", {condition}" if condition else ""))
+
+
+def said_of(place: str) -> str:
+    """The same for «FOLDER/ROW»; a folder of runs with settings of their own is named with its row."""
+    folder, _, row = place.partition("/")
+    return said(row) + VARIANTS.get(folder.partition("@")[0], "")
 
 
 def scored(when: str = "last", who: str | None = None, group: str | None = None) -> Value:
@@ -153,10 +162,10 @@ def lengths(*places: str) -> str:
         values = [over_seeds(found, scored(group=group)) for group in (None, "head", "middle", "tail")]
         seeds = ", ".join(f"{HUNDRED * (scored()(r) or 0.0):.1f}" for r in found)
         minutes = summary([r["seconds"] / 60 for r in found]).mean
-        name, steps = said(place.partition("/")[2]), str(found[0]["steps"])
+        name, steps = said_of(place), str(found[0]["steps"])
         lines.append([name, steps, f"{minutes:.0f}", *values, seeds, over(ours, found, scored())])
     heads = ("run", "steps", "minutes", "mIoU, last", "head", "middle", "tail", "by seed")
-    return markdown((*heads, f"{said(places[-1].partition('/')[2])} over it"), lines)
+    return markdown((*heads, f"{said_of(places[-1])} over it"), lines)
 
 
 def drawn(*pairs: str) -> str:
@@ -169,7 +178,7 @@ def drawn(*pairs: str) -> str:
         found = bootstrap_difference(mine, other, mine[0].clusters)
         assert found.miou is not None, pair
         ends = " to ".join(f"{HUNDRED * end:+.1f}" for end in (found.miou.low, found.miou.high))
-        name = " over ".join(said(place.partition("/")[2]) for place in pair.split(" > "))
+        name = " over ".join(said_of(place) for place in pair.split(" > "))
         steps = " / ".join(str(side[seeds[0]]["steps"]) for side in (ours, theirs))
         amount = ours[seeds[0]]["labels"]
         difference = f"{HUNDRED * found.miou.value:+.1f}"
