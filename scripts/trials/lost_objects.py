@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -30,51 +31,72 @@ LEAST = 1e-6  # share of a class without labelled pixels
 HUNDRED = 100
 
 
-def counted(run: FinishedRun, checkpoint: str, *, judged: bool, images: int, kept: float) -> Tensor:
-    """Pixels per power, true class and given name, (powers, classes, classes + 1); the last name is none."""
-    classes = len(run.spec.classes)
-    pixels = torch.tensor([run.split.counts[c.id].pixels for c in run.spec.classes], dtype=torch.float32)
-    shares = (pixels / pixels.sum()).clamp(min=LEAST).log()[:, None, None]
-    network = run.predictor(checkpoint) if judged else run.labeler(checkpoint)
-    predictor = Predictor(network, run.spec)
-    found = torch.zeros(len(POWERS), classes + 1, classes + 1, dtype=torch.int64)
+Naming = Callable[[Tensor], Tensor]
+"""From a network's scores of an image, (classes, H, W), to the name of each pixel; `classes` stands for no name."""
+
+
+def counted(run: FinishedRun, checkpoint: str, namings: Sequence[Naming], *, judged: bool, images: int) -> Tensor:
+    """Pixels per way of naming, true class and given name, (namings, classes, classes + 1); the last name is none."""
+    names = len(run.spec.classes) + 1
+    predictor = Predictor(run.predictor(checkpoint) if judged else run.labeler(checkpoint), run.spec)
+    found = torch.zeros(len(namings), names, names, dtype=torch.int64)
 
     def look(shown: list[Shown]) -> None:
         for scores, one in zip(predictor.scores([s.prepared for s in shown]), shown, strict=True):
-            for place, power in enumerate(POWERS):
-                sure, names = (scores - power * shares).softmax(0).max(0)
-                found[place] += pair_counts(names.masked_fill(sure < kept, classes), one.labels, classes + 1)
+            for place, naming in enumerate(namings):
+                found[place] += pair_counts(naming(scores), one.labels, names)
 
     visit(run.judged() if judged else run.unlabeled(), run.spec, look, Tour(max_images=None if judged else images))
-    return found[:, :classes]
+    return found[:, :-1]
+
+
+def named(scores: Tensor, kept: float) -> Tensor:
+    """The best class of each pixel that is at least so sure."""
+    sure, names = scores.softmax(0).max(0)
+    return names.masked_fill(sure < kept, len(scores))
+
+
+def powers_out(run: FinishedRun, kept: float) -> list[Naming]:
+    """Names after each power of the labels' class shares is divided out."""
+    pixels = torch.tensor([run.split.counts[c.id].pixels for c in run.spec.classes], dtype=torch.float32)
+    shares = (pixels / pixels.sum()).clamp(min=LEAST).log()[:, None, None]
+    return [lambda scores, power=power: named(scores - power * shares, kept) for power in POWERS]
+
+
+def asker(about: str | None) -> argparse.ArgumentParser:
+    """Asks for a finished run and how many of its unlabelled frames to look at."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("dataset")
+    parser.add_argument("--checkpoint", default="last")
+    parser.add_argument("--images", type=int, default=200, help="unlabelled frames to look at")
+    return parser
+
+
+def opened(asked: argparse.Namespace) -> FinishedRun:
+    """The run that was asked for."""
+    root = os.environ.get("FTCSEG_DATA")
+    return open_run(asked.run, asked.dataset, Path(root) if root else None)
 
 
 def main() -> None:
     """Look, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("dataset")
-    parser.add_argument("--checkpoint", default="last")
+    parser = asker(__doc__)
     parser.add_argument("--judged", action="store_true", help="all frames the run is evaluated on")
-    parser.add_argument("--images", type=int, default=200, help="unlabelled frames to look at")
     parser.add_argument("--kept", type=float, default=0.0, help="probability below which a pixel is not named")
     asked = parser.parse_args()
-    root = os.environ.get("FTCSEG_DATA")
-    run = open_run(asked.run, asked.dataset, Path(root) if root else None)
+    run = opened(asked)
     empty = [c.id for c in run.spec.classes if c.background]
     objects = torch.tensor([c.id for c in run.spec.classes if not c.background])
     print("power   mIoU  objects right  called background  called another")
-    for power, counts in zip(
-        POWERS,
-        counted(run, asked.checkpoint, judged=asked.judged, images=asked.images, kept=asked.kept),
-        strict=True,
-    ):
-        named, of_objects = counts[:, :-1], counts[objects]
-        right, all_of_them = named.diagonal()[objects].sum(), of_objects.sum()
+    found = counted(run, asked.checkpoint, powers_out(run, asked.kept), judged=asked.judged, images=asked.images)
+    for power, counts in zip(POWERS, found, strict=True):
+        called, of_objects = counts[:, :-1], counts[objects]
+        right, all_of_them = called.diagonal()[objects].sum(), of_objects.sum()
         lost = of_objects[:, empty].sum()
         other = of_objects[:, :-1].sum() - right - lost
-        union = counts.sum(1) + named.sum(0) - named.diagonal()
-        score = mean([None if u == 0 else float(h / u) for h, u in zip(named.diagonal(), union, strict=True)])
+        union = counts.sum(1) + called.sum(0) - called.diagonal()
+        score = mean([None if u == 0 else float(h / u) for h, u in zip(called.diagonal(), union, strict=True)])
         told = [f"{HUNDRED * float(part / all_of_them):.1f}" for part in (right, lost, other)]
         print(f"{power:<6} {HUNDRED * (score or 0):5.2f}  {told[0]:>13}  {told[1]:>17}  {told[2]:>14}", flush=True)
 

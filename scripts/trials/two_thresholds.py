@@ -8,36 +8,13 @@ pixels that the teacher calls an object, the second about those it calls backgro
 
 from __future__ import annotations
 
-import argparse
-import os
-from pathlib import Path
+from functools import partial
 
 import torch
+from lost_objects import HUNDRED, asker, counted, named, opened
 from torch import Tensor
 
-from ftcseg.evaluate.confusion import pair_counts
-from ftcseg.evaluate.predictor import Predictor
-from ftcseg.evaluate.run import Shown, Tour, visit
-from ftcseg.studies.finished import FinishedRun, open_run
-
 LEVELS = (0.0, 0.5, 0.7, 0.85, 0.9, 0.95, 0.98, 0.99)
-HUNDRED = 100
-
-
-def counted(run: FinishedRun, checkpoint: str, images: int) -> Tensor:
-    """Pixels per level, true class and given name, (levels, classes, classes + 1); the last name is none."""
-    classes = len(run.spec.classes)
-    predictor = Predictor(run.labeler(checkpoint), run.spec)
-    found = torch.zeros(len(LEVELS), classes + 1, classes + 1, dtype=torch.int64)
-
-    def look(shown: list[Shown]) -> None:
-        for scores, one in zip(predictor.scores([s.prepared for s in shown]), shown, strict=True):
-            sure, names = scores.softmax(0).max(0)
-            for place, level in enumerate(LEVELS):
-                found[place] += pair_counts(names.masked_fill(sure < level, classes), one.labels, classes + 1)
-
-    visit(run.unlabeled(), run.spec, look, Tour(max_images=images))
-    return found[:, :classes]
 
 
 def percent(part: Tensor, whole: Tensor) -> str:
@@ -47,15 +24,10 @@ def percent(part: Tensor, whole: Tensor) -> str:
 
 def main() -> None:
     """Look, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("dataset")
-    parser.add_argument("--checkpoint", default="last")
-    parser.add_argument("--images", type=int, default=200, help="unlabelled frames to look at")
-    asked = parser.parse_args()
-    root = os.environ.get("FTCSEG_DATA")
-    run = open_run(asked.run, asked.dataset, Path(root) if root else None)
-    counts = counted(run, asked.checkpoint, asked.images)
+    asked = asker(__doc__).parse_args()
+    run = opened(asked)
+    namings = [partial(named, kept=level) for level in LEVELS]
+    counts = counted(run, asked.checkpoint, namings, judged=False, images=asked.images)
     objects = torch.tensor([c.id for c in run.spec.classes if not c.background])
     empty = torch.tensor([c.id for c in run.spec.classes if c.background])
     true_objects, true_empty = counts[0][objects].sum(), counts[0][empty].sum()
