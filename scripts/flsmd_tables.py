@@ -283,7 +283,7 @@ def worth(folder: str, *rows: str) -> str:
 
     values: list[Value] = [lambda r: r["audit"]["raw_miou"], lambda r: r["audit"]["kept_miou"]]
     values += [objects("correct_kept"), objects("kept")]
-    lines = [[said(row), *(over_seeds(of(folder, row), value) for value in values)] for row in rows]
+    lines = [[said_of(f"{folder}/{row}"), *(over_seeds(of(folder, row), value) for value in values)] for row in rows]
     heads = ("mIoU of all", "mIoU of those kept", "object pixels kept right", "object pixels kept at all")
     return markdown(["run", *heads], lines)
 
