@@ -1,10 +1,11 @@
-"""Write the tables of docs/results/flsmd.md from the records beside it.
+"""Write the tables of docs/results/flsmd.md and flsmd-balanced.md from the records in docs/results/flsmd.
 
     .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
-    .venv/bin/python scripts/flsmd_tables.py --check    # 1 where the page says something else than the records
+    .venv/bin/python scripts/flsmd_tables.py --check    # 1 where a page says something else than the records
 
 A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS,
-FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps.
+FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps. balanced-FOLDER holds what `ftc` was before, and of rows that did not
+change it has those of FOLDER.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from ftcseg.studies.gain import CONDITIONS
 from ftcseg.studies.rows import LABELS_ONLY, PUBLISHED
 from ftcseg.studies.statistics import bootstrap_difference, holm, paired, summary
 
-PAGE = RESULTS / "flsmd.md"
-FOLDER = PAGE.with_suffix("")
+PAGES = (RESULTS / "flsmd.md", RESULTS / "flsmd-balanced.md")
+FOLDER = RESULTS / "flsmd"
 HUNDRED = 100
 BACKGROUND = "background"
 BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2"))
@@ -42,8 +43,8 @@ SPOKEN = {
     "M5 FTC-Seg": "`ftc` (M5)",
 }
 
-VARIANTS = {"turned-up": ", ATC turned up"}
-"""Folders whose runs have settings of their own, and what is said of them."""
+BEFORE = "balanced-"
+"""Begins the names of folders with runs of `ftc` as it was, its loss balanced over classes."""
 
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
@@ -63,7 +64,15 @@ def records(folder: str) -> tuple[Record, ...]:
 
 def of(folder: str, row: str) -> list[Record]:
     """A row's runs, by seed; «ftc; added noise» is the row «ftc, added noise», since a comma parts rows on the page."""
-    return [record for record in records(folder) if record["row"] == row.replace(";", ",")]
+    name = row.replace(";", ",")
+    place = folder if _was_otherwise(folder, row) else folder.removeprefix(BEFORE)
+    return [record for record in records(place) if record["row"] == name]
+
+
+def _was_otherwise(folder: str, row: str) -> bool:
+    """Whether a folder of earlier runs has this row; those it lacks have not changed since."""
+    whole = folder.partition("@")[0]
+    return whole.startswith(BEFORE) and any(r["row"] == row.replace(";", ",") for r in records(whole))
 
 
 def said(row: str) -> str:
@@ -73,9 +82,9 @@ def said(row: str) -> str:
 
 
 def said_of(place: str) -> str:
-    """The same for «FOLDER/ROW»; a folder of runs with settings of their own is named with its row."""
+    """The same for «FOLDER/ROW», where both kinds of `ftc` may stand in one table."""
     folder, _, row = place.partition("/")
-    return said(row) + VARIANTS.get(folder.partition("@")[0], "")
+    return said(row) + (", balanced" if _was_otherwise(folder, row) else "")
 
 
 def scored(when: str = "last", who: str | None = None, group: str | None = None) -> Value:
@@ -337,4 +346,4 @@ KINDS: dict[str, Callable[..., str]] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(rewrite(PAGE, KINDS, __doc__))
+    sys.exit(rewrite(PAGES, KINDS, __doc__))

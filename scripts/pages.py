@@ -32,14 +32,16 @@ def filled(text: str, kinds: Kinds) -> str:
     return _TABLE.sub(made, text)
 
 
-def rewrite(page: Path, kinds: Kinds, about: str | None) -> int:
-    """Rewrite the page, or with --check say by 1 that it is out of date."""
+def rewrite(pages: Sequence[Path], kinds: Kinds, about: str | None) -> int:
+    """Rewrite the pages, or with --check say by 1 that one is out of date."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; 1 where the page is out of date")
     asked = parser.parse_args()
-    before = page.read_text(encoding="utf-8")
-    after = filled(before, kinds)
-    if asked.check:
-        return int(before != after)
-    page.write_text(after, encoding="utf-8")
-    return 0
+    stale = False
+    for page in pages:
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, kinds)
+        stale = stale or before != after
+        if not asked.check:
+            page.write_text(after, encoding="utf-8")
+    return int(asked.check and stale)

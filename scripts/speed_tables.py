@@ -151,4 +151,4 @@ KINDS: dict[str, Callable[..., str]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(rewrite(PAGE, KINDS, __doc__))
+    sys.exit(rewrite([PAGE], KINDS, __doc__))

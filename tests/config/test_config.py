@@ -149,9 +149,12 @@ def test_the_named_readings_differ_where_they_say() -> None:
     assert [c.opr.layers for c in (paper, released, ours)] == [2, 1, 1]
     assert [c.opr.gate_head for c in (paper, released, ours)] == ["probe", "head_wide", "probe"]
     assert [c.atc.clip for c in (paper, released, ours)] == [None, (0.5, 0.98), (0.5, 0.99)]
-    assert [c.atc.bias_clip for c in (paper, released, ours)] == [None, 0.1, 0.1]
+    assert [c.atc.bias_clip for c in (paper, released, ours)] == [None, 0.1, 0.5]
     assert [c.teaching.normaliser for c in (paper, released, ours)] == ["hw", "valid", "valid"]
-    assert [c.teaching.balance for c in (paper, released, ours)] == ["none", "none", "class"]
+    assert [(c.atc.tau0, c.atc.lambda_d, c.atc.lambda_b) for c in (paper, released, ours)] == [
+        *[(0.95, 0.1, 0.05)] * 2,
+        (0.99, 1.0, 0.25),
+    ]
 
 
 def test_the_same_seed_builds_the_same_start(labeled: Dataset) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from made_results import cells_of, evidence_of
 
@@ -11,11 +13,12 @@ from ftcseg.studies.figures import Lines
 from ftcseg.studies.plan import Ask
 
 FEW = {"lambda_d": "0.2, 0,0.1", "lambda_b": "", "K": "8"}
-ASK = Ask(seeds=(0, 1), options=FEW)
+PRINTED = Ask(options=FEW, ftc="ftc-paper")
+ASK = replace(PRINTED, seeds=(0, 1))
 
 
 def test_one_parameter_moves_at_a_time_and_the_default_runs_once() -> None:
-    told = [(cell.row, cell.settings) for cell in sensitivity.plan(Ask(options=FEW))]
+    told = [(cell.row, cell.settings) for cell in sensitivity.plan(PRINTED)]
     assert told == [
         ("default", ()),
         ("lambda_d=0", ("atc.lambda_d=0",)),
@@ -25,8 +28,8 @@ def test_one_parameter_moves_at_a_time_and_the_default_runs_once() -> None:
 
 
 def test_the_default_is_the_readings_own_or_the_users() -> None:
-    assert [(s.name, s.own) for s in sensitivity.sweeps(Ask())] == [("lambda_d", 0.1), ("lambda_b", 0.05), ("K", 16.0)]
-    moved = Ask(settings=("atc.lambda_d=0.2",), options=FEW)
+    assert [(s.name, s.own) for s in sensitivity.sweeps(Ask())] == [("lambda_d", 1.0), ("lambda_b", 0.25), ("K", 16.0)]
+    moved = replace(PRINTED, settings=("atc.lambda_d=0.2",))
     assert sensitivity.sweeps(moved)[0].rows == {"lambda_d=0": 0.0, "lambda_d=0.1": 0.1, "default": 0.2}
     assert sensitivity.plan(moved)[2].settings == ("atc.lambda_d=0.2", "atc.lambda_d=0.1")  # the later one counts
 

@@ -33,7 +33,7 @@ from ftcseg.studies.tables import Answer, Column, Table, table_of
 DEFAULT = "default"
 """The row of the reading itself; it is a point of every sweep."""
 DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
-OPTIONS = {"lambda_d": "0,0.05,0.1,0.2,0.4", "lambda_b": "0,0.025,0.05,0.1,0.2", "K": "4,8,16,32,64"}
+OPTIONS = {"lambda_d": "0,0.1,0.5,1,2", "lambda_b": "0,0.05,0.1,0.25,0.5", "K": "4,8,16,32,64"}
 """The values that are tried, with commas; the reading's own is always among them."""
 KEYS = {"lambda_d": "atc.lambda_d", "lambda_b": "atc.lambda_b", "K": "opr.count"}
 PAPER = {"lambda_d": 0.1, "lambda_b": 0.05, "K": 16.0}
