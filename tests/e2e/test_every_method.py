@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 from small_runs import SMALL, lines_of
 
 from ftcseg import api
@@ -101,3 +103,22 @@ def assert_goes_on_where_it_was_killed(
     for name in ("model", "optim", "chance"):
         file = Path("checkpoints") / "last" / f"{name}.safetensors"
         assert (run / file).read_bytes() == (straight / file).read_bytes(), name
+
+
+def test_without_opr_and_atc_ftc_is_unimatch_v2(frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/results/flsmd.md says of M2: whatever else differs between the two presets would show here."""
+    monkeypatch.setattr("ftcseg.training.finish", lambda *_, **__: False)
+    weights = []
+    for method, parts in (
+        ("unimatch-v2", []),
+        ("ftc", ["opr.layers=0", "thresholds=fixed"]),
+        ("ftc", ["opr.layers=0"]),
+    ):
+        told = [*SMALL, "model.head=fusion", "evaluation.every=0", "tau=0.3", "atc.clip=null", *parts]
+        out = tmp_path / str(len(weights))
+        run = api.train(frames, method=method, labels=4, steps=STEPS, out=out, settings=told).folder
+        weights.append(load_file(run / "checkpoints" / "last" / "model.safetensors"))
+    published, without_both, with_atc = ({n: t for n, t in w.items() if "thresholds" not in n} for w in weights)
+    assert published.keys() == without_both.keys()
+    assert all(torch.equal(published[name], without_both[name]) for name in published)
+    assert not all(torch.equal(published[name], with_atc[name]) for name in published)
