@@ -9,15 +9,26 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of
+from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of, scored
 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
 from ftcseg.studies.figures import Value as Height
+from ftcseg.studies.rows import FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
-STUDY, OURS = "ablation@1200steps", "M5 FTC-Seg"
-NAMES = {LABELS_ONLY: "labels alone", PUBLISHED: "unimatch-v2", OURS: "ftc"}
+STUDY, BASE, OURS = "methods@2200steps", "unimatch-v2", "ftc"
+NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
+PARTS = "ablation@1200steps"
+"""The study in which every part of FTC-Seg was taken out in turn, shorter than the other."""
+PART_NAMES = {
+    LABELS_ONLY: "labels alone",
+    PUBLISHED: "unimatch-v2 (M2)",
+    WITH_OPR: "M2 + OPR",
+    WITH_ATC: "M2 + ATC",
+    FTC: "ftc",
+    "ftc-paper": "ftc-paper",
+}
 HEAD, TAIL = ("wall", "tire", "chain", "can"), ("drink-carton", "hook", "valve", "standing-bottle")
 GROUPS = {"head": HEAD, "tail": TAIL}
 OBJECTS = (*HEAD, "bottle", "propeller", "shampoo-bottle", *TAIL)  # most pixels first
@@ -41,6 +52,19 @@ def iou_by_class() -> Bars:
     return Bars(name="by-class", title=title, label="IoU (%)", groups=OBJECTS, series=series, spread=SEEDS)
 
 
+def by_part() -> Bars:
+    """What OPR and ATC bring, alone and together."""
+    groups = {"all": None, "head": "head", "middle": "middle", "tail": "tail"}
+
+    def heights(row: str) -> tuple[Height, ...]:
+        found = [[scored(group=group)(record) or 0.0 for record in of(PARTS, row)] for group in groups.values()]
+        return tuple(height([HUNDRED * value for value in values]) for values in found)
+
+    series = tuple((said, heights(row)) for row, said in PART_NAMES.items())
+    title = "Every part of FTC-Seg, 374 validation frames, 30 labels, 1200 steps"
+    return Bars(name="ablation", title=title, label="mIoU (%)", groups=tuple(groups), series=series, spread=SEEDS)
+
+
 def kept_right() -> Bars:
     """What of each class's true pixels a threshold lets through under the right name."""
 
@@ -50,7 +74,7 @@ def kept_right() -> Bars:
 
     series = tuple(
         (NAMES[row], tuple(height([share(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
-        for row in (PUBLISHED, OURS)
+        for row in (BASE, OURS)
     )
     title = "Pixels of 200 unlabelled frames kept under the right name"
     return Bars(name="kept-right", title=title, label="share (%)", groups=OBJECTS, series=series, spread=SEEDS)
@@ -63,7 +87,7 @@ def kept_over_time() -> Lines:
         return HUNDRED * sum(moment["kept"][p] for p in places) / max(1, sum(moment["seen"][p] for p in places))
 
     series = []
-    for row in (PUBLISHED, OURS):
+    for row in (BASE, OURS):
         runs = of(STUDY, row)
         names = list(runs[0]["scores"]["last"][runs[0]["predictor"]]["classes"])
         for group, members in GROUPS.items():
@@ -92,7 +116,7 @@ def thresholds() -> Lines:
 
 def main() -> None:
     """Every figure as a PNG beside the records."""
-    figures: tuple[Figure, ...] = (iou_by_class(), kept_right(), kept_over_time(), thresholds())
+    figures: tuple[Figure, ...] = (iou_by_class(), by_part(), kept_right(), kept_over_time(), thresholds())
     with tempfile.TemporaryDirectory() as scratch:
         for figure in figures:
             _, png = draw(figure, Path(scratch))

@@ -6,7 +6,8 @@
 
 STUDIES is the folder that `ftcseg study --out` was given. A record holds the run's settings and split, its scores by
 class (last and best, teacher and student), its pseudo-labels by class at the end, and its thresholds, kept shares and
-prototypes at ten moments. Records are written again only where they changed; none is ever removed.
+prototypes at ten moments. Records are written again only where they changed; none is ever removed. A run that was laid
+back has its record already, and gets another one where a further study shares it under a name of its own.
 
 Beside them, finished/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES,
 on whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
@@ -100,6 +101,14 @@ def record(study: str, result: Json, run: Path) -> Json:
     return dict(rounded(told | facts))
 
 
+def shared(study: str, result: Json, out: Path) -> Json:
+    """The record of a run that was kept already, under the name that this study has for it."""
+    kept = next(out.glob(f"*/*-{result['key'][:6]}.json"), None)
+    if kept is None:
+        raise SystemExit(f"{out} has no record of {result['method']}-{result['key']}, which {study} shares.")
+    return dict(read_json(kept)) | {"study": study, "row": result["row"]}
+
+
 def name_of(told: Json) -> str:
     """A file name that says what the run was; the key keeps apart what would be called alike."""
     words = f"{told['row']}-{told['labels']}-seed{told['seed']}-{told['key'][:6]}".lower()
@@ -142,12 +151,13 @@ def keep(studies: Path, out: Path, only: list[str] | None) -> None:
             continue
         for result in read_json(file)["results"]:
             run = folder_of(studies, result)
-            if not (run / "pseudo.jsonl").is_file() and not (run / "metrics.jsonl").is_file():
-                continue  # laid back: its record was kept where it was trained
-            told = record(study, result, run)
+            if (run / "metrics.jsonl").is_file():
+                told = record(study, result, run)
+                pack(run, out / KEPT / f"{run.name}{PACKED}")
+            else:  # laid back: its record was kept where it was trained
+                told = shared(study, result, out)
             target = out / study / name_of(told)
             text = json.dumps(told, separators=(",", ":")) + "\n"
-            pack(run, out / KEPT / f"{run.name}{PACKED}")
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")

@@ -185,15 +185,21 @@ def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: 
 def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flsmd_tables", tables)
     figures = script("flsmd_figures")
-    monkeypatch.setattr(figures, "STUDY", "ablation@10steps")
+    monkeypatch.setattr(figures, "STUDY", "methods@10steps")
+    monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
     monkeypatch.setattr(figures, "FOLLOWED", ("hook",))
     for seed, miou in enumerate((0.3, 0.5)):
         for row in figures.NAMES:
+            kept(tmp_path / "methods", row, seed, miou)
+        for row in figures.PART_NAMES:
             kept(tmp_path / "ablation", row, seed, miou)
     (_, (iou,)), *_ = figures.iou_by_class().series
     assert (iou.mean, iou.spread) == (pytest.approx(40), pytest.approx(200**0.5))  # 30 and 50
+    assert figures.by_part().groups == ("all", "head", "middle", "tail")
+    (_, (all_classes, *_, tail)), *_ = figures.by_part().series
+    assert (all_classes.mean, tail.mean) == (pytest.approx(40), pytest.approx(20))
     assert figures.kept_right().series[0] == ("unimatch-v2", (figures.Height(15.0, 0.0),))  # 30 of 200, both seeds
     assert figures.kept_over_time().series[1] == ("head, ftc", ((10.0, figures.Height(40.0, 0.0)),))  # 4 of 10
     assert figures.thresholds().series == (("hook", ((10.0, figures.Height(0.8)),)),)
@@ -228,3 +234,26 @@ def test_packed_runs_are_laid_back_for_a_study_to_go_on(tmp_path: Path) -> None:
     (laid / "labeled.txt").write_text("mine\n", encoding="utf-8")
     records.lay_back(packed.parent, tmp_path / "there")
     assert (laid / "labeled.txt").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_a_run_that_was_laid_back_is_recorded_under_the_name_of_a_further_study(tmp_path: Path) -> None:
+    records, out, studies = script("flsmd_records"), tmp_path / "kept", tmp_path / "studies"
+    out.mkdir()
+    kept(out / "methods", "ftc", 0, 0.34)
+    (out / "methods" / "ftc-0.json").rename(out / "methods" / "ftc-2--seed0-0123ab.json")
+    (studies / "runs" / "ftc-0123abcd").mkdir(parents=True)
+    (studies / "ablation").mkdir()
+    told = {"results": [{"row": "M5 FTC-Seg", "method": "ftc", "key": "0123abcd"}]}
+    (studies / "ablation" / "study.json").write_text(json.dumps(told), encoding="utf-8")
+    records.keep(studies, out, None)
+    (made,) = (out / "ablation").iterdir()
+    found = json.loads(made.read_text(encoding="utf-8"))
+    assert (found["study"], found["row"], found["scores"]["last"]["teacher"]["miou"]) == (
+        "ablation",
+        "M5 FTC-Seg",
+        0.34,
+    )
+    told["results"][0]["key"] = "ffffffff"
+    (studies / "ablation" / "study.json").write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(SystemExit, match="no record of ftc-ffffffff"):
+        records.keep(studies, out, None)
