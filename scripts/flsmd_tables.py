@@ -5,7 +5,7 @@
 
 A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS,
 FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps. balanced-FOLDER holds what `ftc` was before, and of rows that did not
-change it has those of FOLDER.
+change it has those of FOLDER; again-FOLDER holds runs of FOLDER that were trained once more on another machine.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ SPOKEN = {
 
 BEFORE = "balanced-"
 """Begins the names of folders with runs of `ftc` as it was, its loss balanced over classes."""
+AGAIN = "again-"
+"""Begins the names of folders with runs that were trained once more, with the same seed on another machine."""
 
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
@@ -82,8 +84,10 @@ def said(row: str) -> str:
 
 
 def said_of(place: str) -> str:
-    """The same for «FOLDER/ROW», where both kinds of `ftc` may stand in one table."""
+    """The same for «FOLDER/ROW», where several kinds of a row may stand in one table."""
     folder, _, row = place.partition("/")
+    if folder.startswith(AGAIN):
+        return f"{said(row)}, once more"
     return said(row) + (", balanced" if _was_otherwise(folder, row) else "")
 
 

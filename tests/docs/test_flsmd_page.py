@@ -136,6 +136,19 @@ def test_rows_of_other_lengths(tables: ModuleType, tmp_path: Path) -> None:
     assert lines[3].endswith("| 34.0, 34.0 | – |")
 
 
+def test_runs_of_before_and_runs_once_more_are_named(tables: ModuleType, tmp_path: Path) -> None:
+    for folder, row, miou in (
+        ("a", "um", 0.30),
+        ("a", "ftc", 0.34),
+        ("balanced-a", "ftc", 0.32),
+        ("again-a", "um", 0.31),
+    ):
+        kept(tmp_path / folder, row, 0, miou)
+    lines = tables.lengths("balanced-a/um", "balanced-a/ftc", "again-a/um", "a/ftc").splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| `um`", "| `ftc`, balanced", "| `um`, once more", "| `ftc`"]
+    assert [line.split(" | ")[-1] for line in lines] == ["+4.0 |", "+2.0 |", "+3.0 |", "– |"]  # an unchanged row is a's
+
+
 def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
     for condition, ours, theirs in (("as it is", 0.34, 0.30), ("added noise", 0.28, 0.20)):
         kept(tmp_path / "a", f"ftc, {condition}", 0, ours)
