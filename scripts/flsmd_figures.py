@@ -17,7 +17,7 @@ from ftcseg.studies.figures import Value as Height
 from ftcseg.studies.rows import FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
-STUDY, BASE, OURS = "methods@2200steps", "unimatch-v2", "ftc"
+STUDY, BASE, OURS = "matched-methods@2200steps", "unimatch-v2", "ftc"
 NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
 PARTS = "ablation@1200steps"
 """The study in which every part of FTC-Seg was taken out in turn, shorter than the other."""

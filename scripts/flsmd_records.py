@@ -2,6 +2,7 @@
 
     .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd
     .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --only ablation gain
+    .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --again
     .venv/bin/python scripts/flsmd_records.py STUDIES docs/results/flsmd --back
 
 STUDIES is the folder that `ftcseg study --out` was given. A record holds the run's settings and split, its scores by
@@ -10,7 +11,8 @@ prototypes at ten moments. Records are written again only where they changed; no
 back has its record already, and gets another one where a further study shares it under a name of its own.
 
 Beside them, finished/ holds what `ftcseg study` asks of a finished run, packed: --back lays these folders into STUDIES,
-on whatever machine, and the study goes on with the runs that are missing. Networks are not kept.
+on whatever machine, and the study goes on with the runs that are missing. Networks are not kept. With --again the runs
+are such as are kept already, trained on another machine as well: they go into folders of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from ftcseg.files import read_json
 
 DIGITS, MOMENTS = 5, 10
 RUNS, KEPT, PACKED = "runs", "finished", ".tar.xz"
+AGAIN = "again-"
+"""Begins the names of folders with the same runs, seeds and all, as another machine trained them."""
 ASKED = (
     *("audit.json", "counts.safetensors", "labeled.txt", "scores.json"),
     *("split.json", "test.txt", "unlabeled.txt", "val.txt"),
@@ -143,7 +147,7 @@ def lay_back(packed: Path, studies: Path) -> None:
             print(target)
 
 
-def keep(studies: Path, out: Path, only: list[str] | None) -> None:
+def keep(studies: Path, out: Path, only: list[str] | None, prefix: str = "") -> None:
     """Write the records and packed runs that are new."""
     for file in sorted(studies.glob("*/study.json")):
         study = file.parent.name
@@ -153,10 +157,10 @@ def keep(studies: Path, out: Path, only: list[str] | None) -> None:
             run = folder_of(studies, result)
             if (run / "metrics.jsonl").is_file():
                 told = record(study, result, run)
-                pack(run, out / KEPT / f"{run.name}{PACKED}")
+                pack(run, out / f"{prefix}{KEPT}" / f"{run.name}{PACKED}")
             else:  # laid back: its record was kept where it was trained
                 told = shared(study, result, out)
-            target = out / study / name_of(told)
+            target = out / f"{prefix}{study}" / name_of(told)
             text = json.dumps(told, separators=(",", ":")) + "\n"
             if not target.is_file() or target.read_text(encoding="utf-8") != text:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -171,11 +175,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", nargs="*", help="studies to look at; all without it")
     parser.add_argument("--back", action="store_true", help="lay packed runs into STUDIES instead")
+    parser.add_argument("--again", action="store_true", help="these runs are kept already, from another machine")
     asked = parser.parse_args()
     if asked.back:
         lay_back(asked.out / KEPT, asked.studies)
     else:
-        keep(asked.studies, asked.out, asked.only)
+        keep(asked.studies, asked.out, asked.only, AGAIN if asked.again else "")
 
 
 if __name__ == "__main__":

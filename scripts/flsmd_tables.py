@@ -5,7 +5,8 @@
 
 A table is `KIND:FOLDER,ROW,ROW...`; rows are called as in the study, a folder may narrow them as FOLDER@LABELS,
 FOLDER@STEPSsteps or FOLDER@LABELS@STEPSsteps. balanced-FOLDER holds what `ftc` was before, and of rows that did not
-change it has those of FOLDER; again-FOLDER holds runs of FOLDER that were trained once more on another machine.
+change it has those of FOLDER; again-FOLDER holds runs of FOLDER as another
+machine trained them, and matched-FOLDER is FOLDER with these in the place of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from flsmd_records import KEPT, PACKED
+from flsmd_records import AGAIN, KEPT, PACKED
 from pages import RESULTS, markdown, rewrite
 
 from ftcseg.data.archives import unpack
@@ -45,8 +46,8 @@ SPOKEN = {
 
 BEFORE = "balanced-"
 """Begins the names of folders with runs of `ftc` as it was, its loss balanced over classes."""
-AGAIN = "again-"
-"""Begins the names of folders with runs that were trained once more, with the same seed on another machine."""
+MATCHED = "matched-"
+"""Begins the names of folders whose runs are those of AGAIN where it has them: one machine trained each seed."""
 
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
@@ -59,13 +60,19 @@ Value = Callable[[Record], float | None]
 def records(folder: str) -> tuple[Record, ...]:
     """All runs kept under a name; «main@5%» are those with 5 % of the labels, «main@900steps» those of that length."""
     name, *only = folder.split("@")
-    found = (json.loads(file.read_text(encoding="utf-8")) for file in sorted((FOLDER / name).glob("*.json")))
+    packed = f"{AGAIN if name.startswith(AGAIN) else ''}{KEPT}"
+    files = sorted((FOLDER / name).glob("*.json"))
+    found = (json.loads(file.read_text(encoding="utf-8")) | {"packed": packed} for file in files)
     there = (r for r in found if {*only} <= {r["labels"], f"{r['steps']}steps"})
     return tuple(sorted(there, key=lambda r: r["seed"]))
 
 
 def of(folder: str, row: str) -> list[Record]:
     """A row's runs, by seed; «ftc; added noise» is the row «ftc, added noise», since a comma parts rows on the page."""
+    if folder.startswith(MATCHED):
+        own = folder.removeprefix(MATCHED)
+        again = {record["key"]: record for record in of(AGAIN + own, row)}
+        return [again.get(record["key"], record) for record in of(own, row)]
     name = row.replace(";", ",")
     place = folder if _was_otherwise(folder, row) else folder.removeprefix(BEFORE)
     return [record for record in records(place) if record["row"] == name]
@@ -87,7 +94,7 @@ def said_of(place: str) -> str:
     """The same for «FOLDER/ROW», where several kinds of a row may stand in one table."""
     folder, _, row = place.partition("/")
     if folder.startswith(AGAIN):
-        return f"{said(row)}, once more"
+        return f"{said(row)}, other machine"
     return said(row) + (", balanced" if _was_otherwise(folder, row) else "")
 
 
@@ -200,14 +207,14 @@ def drawn(*pairs: str) -> str:
 
 
 @cache
-def _unpacked(run: str) -> PerImage:
+def _unpacked(folder: str, run: str) -> PerImage:
     with tempfile.TemporaryDirectory() as scratch:
-        return read_counts(unpack(FOLDER / KEPT / f"{run}{PACKED}", Path(scratch) / run) / COUNTS)
+        return read_counts(unpack(FOLDER / folder / f"{run}{PACKED}", Path(scratch) / run) / COUNTS)
 
 
 def counts(record: Record) -> PerImage:
     """What every judged image of a kept run holds of each class."""
-    return _unpacked(f"{record['method']}-{record['key']}")
+    return _unpacked(record["packed"], f"{record['method']}-{record['key']}")
 
 
 def by_class(folder: str, *rows: str) -> str:

@@ -136,7 +136,7 @@ def test_rows_of_other_lengths(tables: ModuleType, tmp_path: Path) -> None:
     assert lines[3].endswith("| 34.0, 34.0 | – |")
 
 
-def test_runs_of_before_and_runs_once_more_are_named(tables: ModuleType, tmp_path: Path) -> None:
+def test_runs_of_before_and_of_another_machine_are_named(tables: ModuleType, tmp_path: Path) -> None:
     for folder, row, miou in (
         ("a", "um", 0.30),
         ("a", "ftc", 0.34),
@@ -144,9 +144,13 @@ def test_runs_of_before_and_runs_once_more_are_named(tables: ModuleType, tmp_pat
         ("again-a", "um", 0.31),
     ):
         kept(tmp_path / folder, row, 0, miou)
-    lines = tables.lengths("balanced-a/um", "balanced-a/ftc", "again-a/um", "a/ftc").splitlines()[2:]
-    assert [line.split(" | ")[0] for line in lines] == ["| `um`", "| `ftc`, balanced", "| `um`, once more", "| `ftc`"]
-    assert [line.split(" | ")[-1] for line in lines] == ["+4.0 |", "+2.0 |", "+3.0 |", "– |"]  # an unchanged row is a's
+    places = ("balanced-a/um", "balanced-a/ftc", "again-a/um", "matched-a/um", "matched-a/ftc", "a/ftc")
+    lines = tables.lengths(*places).splitlines()[2:]
+    names = ["`um`", "`ftc`, balanced", "`um`, other machine", "`um`", "`ftc`", "`ftc`"]
+    assert [line.split(" | ")[0] for line in lines] == [f"| {name}" for name in names]
+    # balanced has an unchanged row of a, matched has a's where nothing was trained again
+    assert [line.split(" | ")[-1] for line in lines] == ["+4.0 |", "+2.0 |", "+3.0 |", "+3.0 |", "– |", "– |"]
+    assert [record["packed"] for record in tables.of("matched-a", "um")] == ["again-finished"]
 
 
 def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
@@ -198,7 +202,7 @@ def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: 
 def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flsmd_tables", tables)
     figures = script("flsmd_figures")
-    monkeypatch.setattr(figures, "STUDY", "methods@10steps")
+    monkeypatch.setattr(figures, "STUDY", "matched-methods@10steps")
     monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
