@@ -188,6 +188,18 @@ def lengths(*places: str) -> str:
     return markdown((*heads, f"{said_of(places[-1])} over it"), lines)
 
 
+def chance(folder: str) -> str:
+    """Runs that two machines trained, seed and all the same: mIoU (tail) of each, and their difference."""
+    first = {record["key"]: record for record in records(folder)}
+    lines = []
+    for again in sorted(records(AGAIN + folder), key=lambda r: (r["row"], r["steps"], r["seed"])):
+        before = first[again["key"]]
+        ends = [[over_seeds([r], scored(group=group)) for group in (None, "tail")] for r in (before, again)]
+        name = [said(again["row"]), str(again["steps"]), str(again["seed"])]
+        lines.append([*name, *(f"{miou} ({tail})" for miou, tail in ends), over([again], [before], scored())])
+    return markdown(("run", "steps", "seed", "mIoU (tail), A", "mIoU (tail), B", "B over A"), lines)
+
+
 def drawn(*pairs: str) -> str:
     """What one row has over another («FOLDER/ROW > FOLDER/ROW») had other scenes been judged, mean over seeds."""
     lines = []
@@ -346,6 +358,7 @@ def _rest(share: float | None) -> float | None:
 KINDS: dict[str, Callable[..., str]] = {
     "scores": scores,
     "gaps": gaps,
+    "chance": chance,
     "classes": by_class,
     "conditions": conditions,
     "drawn": drawn,

@@ -153,6 +153,13 @@ def test_runs_of_before_and_of_another_machine_are_named(tables: ModuleType, tmp
     assert [record["packed"] for record in tables.of("matched-a", "um")] == ["again-finished"]
 
 
+def test_what_two_machines_make_of_a_run(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", "um", 0, 0.30)
+    kept(tmp_path / "a", "um", 1, 0.50)  # trained once only
+    kept(tmp_path / "again-a", "um", 0, 0.32)
+    assert tables.chance("a").splitlines()[2:] == ["| `um` | 10 | 0 | 30.0 (15.0) | 32.0 (16.0) | +2.0 |"]
+
+
 def test_gains_by_condition(tables: ModuleType, tmp_path: Path) -> None:
     for condition, ours, theirs in (("as it is", 0.34, 0.30), ("added noise", 0.28, 0.20)):
         kept(tmp_path / "a", f"ftc, {condition}", 0, ours)
