@@ -105,9 +105,11 @@ def record(study: str, result: Json, run: Path) -> Json:
     return dict(rounded(told | facts))
 
 
-def shared(study: str, result: Json, out: Path) -> Json:
+def shared(study: str, result: Json, out: Path, prefix: str) -> Json:
     """The record of a run that was kept already, under the name that this study has for it."""
-    kept = next(out.glob(f"*/*-{result['key'][:6]}.json"), None)
+    found = out.glob(f"*/*-{result['key'][:6]}.json")
+    # The same key is in both kinds of folder where two machines trained a run; their scores differ.
+    kept = next((file for file in found if file.parent.name.startswith(AGAIN) == bool(prefix)), None)
     if kept is None:
         raise SystemExit(f"{out} has no record of {result['method']}-{result['key']}, which {study} shares.")
     return dict(read_json(kept)) | {"study": study, "row": result["row"]}
@@ -159,7 +161,7 @@ def keep(studies: Path, out: Path, only: list[str] | None, prefix: str = "") -> 
                 told = record(study, result, run)
                 pack(run, out / f"{prefix}{KEPT}" / f"{run.name}{PACKED}")
             else:  # laid back: its record was kept where it was trained
-                told = shared(study, result, out)
+                told = shared(study, result, out, prefix)
             target = out / f"{prefix}{study}" / name_of(told)
             text = json.dumps(told, separators=(",", ":")) + "\n"
             if not target.is_file() or target.read_text(encoding="utf-8") != text:

@@ -265,6 +265,9 @@ def test_a_run_that_was_laid_back_is_recorded_under_the_name_of_a_further_study(
     out.mkdir()
     kept(out / "methods", "ftc", 0, 0.34)
     (out / "methods" / "ftc-0.json").rename(out / "methods" / "ftc-2--seed0-0123ab.json")
+    for other in ("again-a", "again-methods", "again-z"):  # as another machine trained it: not this study's
+        kept(out / other, "ftc", 0, 0.31)
+        (out / other / "ftc-0.json").rename(out / other / "ftc-2--seed0-0123ab.json")
     (studies / "runs" / "ftc-0123abcd").mkdir(parents=True)
     (studies / "ablation").mkdir()
     told = {"results": [{"row": "M5 FTC-Seg", "method": "ftc", "key": "0123abcd"}]}
