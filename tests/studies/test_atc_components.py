@@ -30,12 +30,12 @@ def _evidence() -> Evidence:
 
 
 def test_one_signal_at_a_time_and_atc_is_m4() -> None:
-    told = {cell.row: cell.settings for cell in atc_components.plan(ASK) if cell.seed == 0}
+    told = {cell.row: (cell.method, cell.settings) for cell in atc_components.plan(ASK) if cell.seed == 0}
     assert told == {
-        BASELINE: ("opr.layers=0", "thresholds=fixed"),
-        DIFFICULTY: ("opr.layers=0", "atc.mode=difficulty"),
-        BIAS: ("opr.layers=0", "atc.mode=bias"),
-        WITH_ATC: calibration_rows(ASK)[WITH_ATC][1],
+        BASELINE: ("unimatch-v2", ()),
+        DIFFICULTY: ("ftc", ("opr.layers=0", "atc.mode=difficulty")),
+        BIAS: ("ftc", ("opr.layers=0", "atc.mode=bias")),
+        WITH_ATC: calibration_rows(ASK)[WITH_ATC],
     }
 
 

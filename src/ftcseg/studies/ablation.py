@@ -14,6 +14,7 @@ from ftcseg.studies.rows import (
     FTC,
     LABELS_ONLY,
     PUBLISHED,
+    UNIMATCH,
     WITH_ATC,
     WITH_OPR,
     calibration_rows,
@@ -54,12 +55,14 @@ GROUPS = ("head", "middle", "tail")
 
 
 def rows(ask: Ask) -> Rows:
-    """M1 to M5 with the published baseline beside M2, and whatever else shall stand beside them."""
+    """M1 to M5, the published baseline where M2 is another one, and whatever else shall stand beside them."""
     parts = dict(calibration_rows(ask))
     first = {name: parts.pop(name) for name in (LABELS_ONLY, BASELINE)}
+    if first[BASELINE] != UNIMATCH:
+        first[PUBLISHED] = UNIMATCH
     named = (name.strip() for name in ask.options["beside"].split(","))
     beside = {name: (name, ()) for name in named if name}
-    return {**first, PUBLISHED: ("unimatch-v2", ()), **beside, **parts}
+    return {**first, **beside, **parts}
 
 
 def plan(ask: Ask) -> list[Cell]:
