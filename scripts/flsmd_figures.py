@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsmd_tables import FOLDER, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of, scored
+from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of, scored
 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
@@ -29,9 +29,9 @@ PART_NAMES = {
     FTC: "ftc",
     "ftc-paper": "ftc-paper",
 }
-HEAD, TAIL = ("wall", "tire", "chain", "can"), ("drink-carton", "hook", "valve", "standing-bottle")
-GROUPS = {"head": HEAD, "tail": TAIL}
-OBJECTS = (*HEAD, "bottle", "propeller", "shampoo-bottle", *TAIL)  # most pixels first
+ENDS = ("head", "tail")
+"""The groups that are followed over a run."""
+OBJECTS = tuple(name for members in GROUPS.values() for name in members)  # most pixels first
 FOLLOWED = ("background", "wall", "tire", "hook", "valve", "standing-bottle")
 SEEDS = "standard deviation over 3 seeds"
 
@@ -90,8 +90,8 @@ def kept_over_time() -> Lines:
     for row in (BASE, OURS):
         runs = of(STUDY, row)
         names = list(runs[0]["scores"]["last"][runs[0]["predictor"]]["classes"])
-        for group, members in GROUPS.items():
-            places = [names.index(member) for member in members]
+        for group in ENDS:
+            places = [names.index(member) for member in GROUPS[group]]
             moments = zip(*([m for m in run["over_time"] if "seen" in m] for run in runs), strict=True)
             points = tuple((float(at[0]["step"]), height([share(m, places) for m in at])) for at in moments)
             series.append((f"{group}, {NAMES[row]}", points))

@@ -49,6 +49,13 @@ BEFORE = "balanced-"
 MATCHED = "matched-"
 """Begins the names of folders whose runs are those of AGAIN where it has them: one machine trained each seed."""
 
+GROUPS = {
+    "head": ("wall", "tire", "chain", "can"),
+    "middle": ("bottle", "propeller", "shampoo-bottle"),
+    "tail": ("drink-carton", "hook", "valve", "standing-bottle"),
+}
+"""Object classes of FLSMD, most pixels first."""
+
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
 
@@ -320,6 +327,29 @@ def worth(folder: str, *rows: str) -> str:
     return markdown(["run", *heads], lines)
 
 
+def reach(*places: str) -> str:
+    """By group at the end («FOLDER/ROW»): the share of what is called so that is kept, and of that, the wrong."""
+
+    def share(group: str, part: str, whole: str) -> Value:
+        def read(record: Record) -> float | None:
+            told = [record["audit"]["by_prediction"][name] for name in GROUPS[group]]
+            return _share({key: sum(c[key] for c in told) for key in (part, whole)}, part, whole)
+
+        return read
+
+    def wrong(group: str) -> Value:
+        return lambda r: _rest(share(group, "correct_kept", "kept")(r))
+
+    values = [share(group, "kept", "pixels") for group in GROUPS] + [wrong(group) for group in GROUPS]
+    lines = []
+    for place in places:
+        found = of(*place.split("/"))
+        cells = [over_seeds(found, value, 0) for value in values]
+        lines.append([said_of(place), str(found[0]["steps"]), str(len(found)), *cells])
+    heads = [*(f"kept, {group}" for group in GROUPS), *(f"wrong among kept, {group}" for group in GROUPS)]
+    return markdown(("run", "steps", "seeds", *heads), lines)
+
+
 def moments(folder: str, row: str, key: str = "dropped") -> str:
     """By class over the run, first seed: the share of what is called so that is dropped, or another statistic."""
     record = of(folder, row)[0]
@@ -365,6 +395,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "pseudo": pseudo,
     "calling": calling,
     "worth": worth,
+    "reach": reach,
     "moments": moments,
     "lengths": lengths,
 }

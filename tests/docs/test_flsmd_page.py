@@ -86,6 +86,13 @@ def test_what_is_kept_right_and_wrong(tables: ModuleType, tmp_path: Path) -> Non
     assert lines[3] == "| hook | 15.0 | 25.0 |"  # 30 of 200; 10 of 40
 
 
+def test_how_far_thresholds_reach_by_group(tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tables, "GROUPS", {"tail": ("bed", "hook")})
+    kept(tmp_path / "a", "ftc", 0, 0.3, called=800)
+    # 40 of 9000 and 40 of 800 are kept, 30 of either right: 80 of 9800, 20 of 80 wrong
+    assert tables.reach("a@10steps/ftc").splitlines()[2] == "| `ftc` | 10 | 1 | 1 | 25 |"
+
+
 def test_what_is_dropped_over_time(tables: ModuleType, tmp_path: Path) -> None:
     kept(tmp_path / "a", "ftc", 0, 0.3)
     assert tables.moments("a", "ftc").splitlines()[2:] == ["| bed | 60 |", "| hook | – |"]
@@ -213,6 +220,7 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
+    monkeypatch.setattr(figures, "ENDS", ("head",))
     monkeypatch.setattr(figures, "FOLLOWED", ("hook",))
     for seed, miou in enumerate((0.3, 0.5)):
         for row in figures.NAMES:
