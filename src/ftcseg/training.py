@@ -84,6 +84,7 @@ class Data:
     """The unlabelled images with their masks, for the audit alone."""
     groups: dict[int, Group]
     pixels: Tensor  # (num_classes,) labelled pixels
+    images: Tensor  # (num_classes,) labelled images that show a class
     in_channels: int
     sequences: dict[str, str]
     """The sequence of every image, by its name."""
@@ -180,7 +181,7 @@ def prepare(config: RunConfig, examination: Examination, parts: Drawn, *, resume
     chance.begin(config.seed)
     classes = _with_groups(examination.description.classes, data.groups)
     network = build_network(config, classes, data.in_channels)
-    method = build_method(config, network, data.labeled, data.pixels, resumed=resumed)
+    method = build_method(config, network, data.labeled, data.pixels, data.images, resumed=resumed)
     machine.adopt(method, channels_last=config.model.channels_last)
     if config.model.compile:
         compile_encoders(method)
@@ -339,7 +340,10 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
     if missing := [c.id for c in examination.description.classes if c.id not in split.counts]:
         remedy = "It was drawn from another set, or was edited: draw it again."
         raise LayoutError(f"The split says nothing about class {missing[0]} of the set.", remedy=remedy)
-    pixels = torch.tensor([split.counts[c.id].pixels for c in examination.description.classes], dtype=torch.float32)
+    counts = [split.counts[c.id] for c in examination.description.classes]
+    pixels, images = (
+        torch.tensor(told, dtype=torch.float32) for told in zip(*((c.pixels, c.images) for c in counts), strict=True)
+    )
     labeled = replace(everything.only(list(split.labeled)), thin=split.thin, thin_seed=split.seed)
     return Data(
         labeled=labeled,
@@ -348,6 +352,7 @@ def gather(config: RunConfig, examination: Examination, parts: Drawn) -> Data:
         oracle=masked,
         groups={row.id: row.group for row in examination.classes},
         pixels=pixels,
+        images=images,
         in_channels=_channels(examination),
         sequences=dict(zip((r.image for r in examination.records), examination.sequences.of, strict=True)),
     )

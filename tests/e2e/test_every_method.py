@@ -122,3 +122,14 @@ def test_without_opr_and_atc_ftc_is_unimatch_v2(frames: Path, tmp_path: Path, mo
     assert published.keys() == without_both.keys()
     assert all(torch.equal(published[name], without_both[name]) for name in published)
     assert not all(torch.equal(published[name], with_atc[name]) for name in published)
+
+
+def test_the_labels_are_doubted_by_how_few_of_them_show_a_class(frames: Path, tmp_path: Path) -> None:
+    told = [*SMALL, "model.head=fusion", "evaluation.every=0", "atc.bias_margin=1"]
+    run = api.train(frames, method="ftc", labels=4, steps=STEPS, out=tmp_path / "run", settings=told).folder
+    shown = [row["images"] for row in read_json(run / "split.json")["classes"]]
+    doubt = load_file(run / "checkpoints" / "last" / "model.safetensors")["pair.thresholds.doubt"]
+    assert doubt.tolist() == pytest.approx([1 / max(1, images) ** 0.5 for images in shown])
+    assert len(set(shown)) > 1
+    # The rule that an audit rebuilds has the run's doubts, not those it would start with.
+    assert audit_run(run)["thresholds"] == read_json(run / "audit.json")["thresholds"]

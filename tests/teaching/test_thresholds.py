@@ -254,6 +254,28 @@ def test_log_forms_by_hand() -> None:
         assert close(atc.tau(), [min(0.98, 0.95 + 0.05 * b) for b in bias], within=1e-5), form
 
 
+def test_shares_are_doubted_by_how_few_images_show_a_class() -> None:
+    # On 100, 4 and 1 images: doubts of 0.1, 0.5 and 1. P_u / P_l - 1 is 0.5, -0.6 and -0.5.
+    images = torch.tensor([100, 4, 1])
+    expected = {
+        0.0: [0.5, -0.6, -0.5],
+        1.0: [0.4, -0.1, 0.0],  # half a share too few says nothing where one image is all there is
+        2.0: [0.3, 0.0, 0.0],
+    }
+    for margin, bias in expected.items():
+        atc = ATC(3, ATCParams(bias_margin=margin, lambda_b=0.05), labeled_images=images)
+        atc.prior.copy_(torch.tensor([0.5, 0.25, 0.25]))
+        atc.predicted.copy_(torch.tensor([0.75, 0.1, 0.125]))
+        assert close(atc.bias(), bias, within=1e-4), margin
+        assert close(atc.tau(), [0.95 + 0.05 * b for b in bias], within=1e-5), margin
+
+
+def test_a_class_on_no_labelled_image_is_doubted_like_one_on_a_single_image() -> None:
+    atc = ATC(3, ATCParams(bias_margin=1.0), labeled_images=torch.tensor([0, 1, 4]))
+    assert close(atc.doubt, [1.0, 1.0, 0.5])
+    assert "doubt" not in dict(ATC(3, ATCParams()).named_buffers())  # nothing new in runs that do not doubt
+
+
 @pytest.mark.parametrize("form", ["log_ratio", "log_odds"])
 def test_log_forms_stay_finite_for_classes_nobody_saw(form: str) -> None:
     atc = ATC(3, ATCParams(bias_form=form, momentum=0.0))  # type: ignore[arg-type]
@@ -339,6 +361,7 @@ def test_observing_needs_no_graph() -> None:
         ({"eps": 0.0}, "eps"),
         ({"pl": "dataset"}, "init: dataset"),
         ({"rival": 0.0}, "rival"),
+        ({"bias_margin": -1.0}, "bias_margin"),
         ({"adjust": -0.1}, "adjust"),
     ],
 )

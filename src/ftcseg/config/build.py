@@ -73,14 +73,23 @@ def build_network(config: RunConfig, classes: ClassTable, in_channels: int) -> N
 
 
 def build_method(
-    config: RunConfig, network: Network, labeled: Dataset, pixels: Tensor, *, resumed: bool = False
+    config: RunConfig,
+    network: Network,
+    labeled: Dataset,
+    pixels: Tensor,
+    images: Tensor | None = None,
+    *,
+    resumed: bool = False,
 ) -> Method:
-    """The method around a network; `pixels` are the labelled pixels of each class, `resumed` as in `Kit`."""
+    """The method around a network; `resumed` as in `Kit`.
+
+    `pixels` are the labelled pixels of each class, `images` the labelled images that show it.
+    """
     _start_opr(config, network, labeled, pixels)
     kit = Kit(
         net=network.net,
         another=partial(_another, config, network.spec, labeled, pixels),
-        thresholds=build_thresholds(config, pixels),
+        thresholds=build_thresholds(config, pixels, images),
         teaching=config.teaching,
         classes=network.spec.classes,
         pixels=pixels,
@@ -111,18 +120,18 @@ def _start_opr(config: RunConfig, network: Network, labeled: Dataset, pixels: Te
             stage.set_prior(pixels / pixels.sum())
 
 
-RULES: Mapping[str, Callable[[RunConfig, Tensor], Thresholds]] = {
-    "fixed": lambda config, pixels: Fixed(len(pixels), config.tau),
-    "atc": lambda config, pixels: ATC(len(pixels), config.atc, pixels),
-    "flexmatch": lambda config, pixels: FlexThresholds(len(pixels), config.flexmatch),
-    "freematch": lambda config, pixels: FreeThresholds(len(pixels), config.freematch),
+RULES: Mapping[str, Callable[[RunConfig, Tensor, Tensor | None], Thresholds]] = {
+    "fixed": lambda config, pixels, _: Fixed(len(pixels), config.tau),
+    "atc": lambda config, pixels, images: ATC(len(pixels), config.atc, pixels, images),
+    "flexmatch": lambda config, pixels, _: FlexThresholds(len(pixels), config.flexmatch),
+    "freematch": lambda config, pixels, _: FreeThresholds(len(pixels), config.freematch),
 }
 """What each value of the setting `thresholds` builds."""
 
 
-def build_thresholds(config: RunConfig, pixels: Tensor) -> Thresholds:
-    """The threshold rule of a run, before it has seen anything; `pixels` as in `build_method`."""
-    return RULES[config.thresholds](config, pixels)
+def build_thresholds(config: RunConfig, pixels: Tensor, images: Tensor | None = None) -> Thresholds:
+    """The threshold rule of a run, before it has seen anything; `pixels` and `images` as in `build_method`."""
+    return RULES[config.thresholds](config, pixels, images)
 
 
 @torch.no_grad()

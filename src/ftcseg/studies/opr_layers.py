@@ -113,7 +113,7 @@ def _take_runs(names: list[str], repeats: int, bench: Bench) -> dict[str, Any]:
     nets: dict[str, Segmenter] = {}
     for name, run in zip(names, bench.runs, strict=True):
         nets[name], spec = load_model(run / "model")
-    config = read_yaml(bench.runs[0] / "config.yaml")["config"]
+    config = read_yaml(bench.runs[-1] / "config.yaml")["config"]  # FTC-Seg's own: without stages it may be UniMatch V2
     height, width = (nearest_multiple(side, spec.multiple) for side in config["data"]["crop"])
     images = config["data"]["labeled_batch"] + config["params"]["strong_views"] * config["data"]["unlabeled_batch"]
     return measured(nets, (1, spec.in_channels, height, width), repeats=repeats, images=images)

@@ -58,6 +58,9 @@ class ATCParams:
     bias_form: Literal["ratio", "log_ratio", "log_odds"] = "ratio"
     """M_bias as printed; or, ours, log P_u/P_l; or logit P_u - logit P_l, which also moves for a class that fills
     nearly everything: from a share of 0.95 to 0.97 the ratio says 0.02, the odds 0.53."""
+    bias_margin: float = 0.0
+    """Ours: how far the labels' shares are doubted, in standard errors. A share read off n labelled images is off by
+    about 1 / sqrt(n) of itself; so much of M_bias, times this, is forgiven either way. 0 takes them at their word."""
     rival: float | None = None
     """Ours: where another class is at least so many times as likely as the commonest one, both measured by their share
     of the labels, the commonest one is not learnt. With shares of 0.96 and 0.003 and a rival of 1, a probability of
@@ -73,6 +76,8 @@ class ATCParams:
             raise UsageError(f"ATC needs 0 <= momentum < 1 and eps > 0, not {self.momentum} and {self.eps}.")
         if self.rival is not None and self.rival <= 0:
             raise UsageError(f"atc.rival cannot be {self.rival}: it must be more than 0, or null for none.")
+        if self.bias_margin < 0:
+            raise UsageError(f"atc.bias_margin cannot be {self.bias_margin}: it must be 0 or more.")
         if self.adjust < 0:
             raise UsageError(f"atc.adjust cannot be {self.adjust}: it must be 0 or more.")
         if self.pl == "dataset" and self.init != "dataset":
@@ -85,11 +90,19 @@ class ATC(Thresholds):
     prior: Tensor  # (num_classes,) P_l
     predicted: Tensor  # (num_classes,) P_u
     accuracy: Tensor  # (num_classes,) A_l
+    doubt: Tensor  # (num_classes,) standard error of P_l as a share of itself; only with a bias_margin
     bias_clamped_steps: Tensor  # (num_classes,) int64, observed steps in which bias_clip bound
     tau_clamped_steps: Tensor  # (num_classes,) int64, observed steps in which clip bound
     skipped_steps: Tensor  # () int64, steps with non-finite numbers, which left no other trace
 
-    def __init__(self, num_classes: int, params: ATCParams, labeled_pixels: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        params: ATCParams,
+        labeled_pixels: Tensor | None = None,
+        labeled_images: Tensor | None = None,
+    ) -> None:
+        """Labelled pixels of every class, and on how many labelled images it is; one where nobody tells."""
         super().__init__()
         self.params, self.num_classes = params, num_classes
         self.needs_soft, self.asks_teacher = params.pu == "soft", params.acc_model == "teacher"
@@ -99,6 +112,9 @@ class ATC(Thresholds):
         self.register_buffer("prior", pixels.float() / pixels.sum())
         self.register_buffer("predicted", self.prior.clone())
         self.register_buffer("accuracy", torch.ones(num_classes))
+        if params.bias_margin:
+            images = torch.ones(num_classes) if labeled_images is None else labeled_images.float()
+            self.register_buffer("doubt", images.clamp(min=1).rsqrt())
         self.register_buffer("bias_clamped_steps", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("tau_clamped_steps", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("skipped_steps", torch.zeros((), dtype=torch.int64))
@@ -147,6 +163,12 @@ class ATC(Thresholds):
 
     def bias(self) -> Tensor:
         """M_bias: positive where the teacher sees a class more often than labels hold it."""
+        found = self._measured_bias()
+        if not self.params.bias_margin:
+            return found
+        return found.sign() * (found.abs() - self.params.bias_margin * self.doubt).clamp(min=0)
+
+    def _measured_bias(self) -> Tensor:
         p_l, p_u, eps = self.prior, self.predicted, self.params.eps
         if self.params.bias_form == "ratio":
             return p_u / (p_l + eps) - 1
