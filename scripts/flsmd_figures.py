@@ -17,8 +17,10 @@ from ftcseg.studies.figures import Value as Height
 from ftcseg.studies.rows import FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
-STUDY, BASE, OURS = "matched-methods@2200steps", "unimatch-v2", "ftc"
+STUDY, BASE, OURS = "methods@4000steps", "unimatch-v2", "ftc"
 NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
+LENGTHS = ("methods@1200steps", "matched-methods@2200steps", STUDY)
+"""The same rows in runs of other lengths."""
 PARTS = "ablation@1200steps"
 """The study in which every part of FTC-Seg was taken out in turn, shorter than the other."""
 PART_NAMES = {
@@ -48,8 +50,23 @@ def iou_by_class() -> Bars:
         (said, tuple(height([HUNDRED * class_iou(record, name) for record in of(STUDY, row)]) for name in OBJECTS))
         for row, said in NAMES.items()
     )
-    title = "IoU of every object class on 374 validation frames, 30 labels, 2200 steps"
+    title = "IoU of every object class on 374 validation frames, 30 labels, 4000 steps"
     return Bars(name="by-class", title=title, label="IoU (%)", groups=OBJECTS, series=series, spread=SEEDS)
+
+
+def by_length() -> Lines:
+    """What patience brings to each row, all classes and the tail."""
+
+    def points(row: str, group: str | None) -> tuple[tuple[float, Height], ...]:
+        runs = [of(study, row) for study in LENGTHS]
+        ends = [[HUNDRED * (scored(group=group)(record) or 0.0) for record in found] for found in runs]
+        return tuple((float(found[0]["steps"]), height(end)) for found, end in zip(runs, ends, strict=True))
+
+    shown = {"all": None, "tail": "tail"}
+    series = tuple((f"{what}, {NAMES[row]}", points(row, group)) for what, group in shown.items() for row in NAMES)
+    title = "What the length of a run brings, 374 validation frames, 30 labels"
+    label, name = "mIoU (%)", "by-length"
+    return Lines(name=name, title=title, label=label, across="steps", series=series, spread=SEEDS)
 
 
 def by_part() -> Bars:
@@ -116,7 +133,8 @@ def thresholds() -> Lines:
 
 def main() -> None:
     """Every figure as a PNG beside the records."""
-    figures: tuple[Figure, ...] = (iou_by_class(), by_part(), kept_right(), kept_over_time(), thresholds())
+    drawn = (iou_by_class, by_length, by_part, kept_right, kept_over_time, thresholds)
+    figures: tuple[Figure, ...] = tuple(figure() for figure in drawn)
     with tempfile.TemporaryDirectory() as scratch:
         for figure in figures:
             _, png = draw(figure, Path(scratch))

@@ -217,6 +217,7 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "flsmd_tables", tables)
     figures = script("flsmd_figures")
     monkeypatch.setattr(figures, "STUDY", "matched-methods@10steps")
+    monkeypatch.setattr(figures, "LENGTHS", ("methods@10steps",))
     monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
@@ -229,6 +230,9 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
             kept(tmp_path / "ablation", row, seed, miou)
     (_, (iou,)), *_ = figures.iou_by_class().series
     assert (iou.mean, iou.spread) == (pytest.approx(40), pytest.approx(200**0.5))  # 30 and 50
+    ends = {name: points for name, points in figures.by_length().series}
+    assert list(ends)[:4] == ["all, labels alone", "all, unimatch-v2", "all, ftc", "tail, labels alone"]
+    assert [(step, at.mean) for step, at in ends["tail, ftc"]] == [(10.0, pytest.approx(20))]  # 15 and 25
     assert figures.by_part().groups == ("all", "head", "middle", "tail")
     (_, (all_classes, *_, tail)), *_ = figures.by_part().series
     assert (all_classes.mean, tail.mean) == (pytest.approx(40), pytest.approx(20))
