@@ -26,26 +26,28 @@ from pages import RESULTS, markdown, rewrite
 from ftcseg.data.archives import unpack
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.studies.gain import CONDITIONS
-from ftcseg.studies.rows import LABELS_ONLY, PUBLISHED
+from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import bootstrap_difference, holm, paired, summary
 
 PAGES = (RESULTS / "flsmd.md", RESULTS / "flsmd-balanced.md")
 FOLDER = RESULTS / "flsmd"
 HUNDRED = 100
 BACKGROUND = "background"
-BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2"))
+BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2", BASELINE))
 """What every row is compared with; studies call the same run by different names."""
 SPOKEN = {
     LABELS_ONLY: "`supervised` (M1)",
     PUBLISHED: "`unimatch-v2`",
-    "M2 EMA": "M2: `ftc` without both",
-    "M3 EMA+OPR": "M3: M2 + OPR",
-    "M4 EMA+ATC": "M4: M2 + ATC",
-    "M5 FTC-Seg": "`ftc` (M5)",
+    BASELINE: "`unimatch-v2` (M2)",
+    WITH_OPR: "M3: M2 + OPR",
+    WITH_ATC: "M4: M2 + ATC",
+    FTC: "`ftc` (M5)",
 }
 
 BEFORE = "balanced-"
 """Begins the names of folders with runs of `ftc` as it was, its loss balanced over classes."""
+SPOKEN_BEFORE = SPOKEN | {BASELINE: "M2: `ftc` without both"}
+"""The loss was balanced without OPR and ATC, too, so that M2 was not `unimatch-v2` yet."""
 MATCHED = "matched-"
 """Begins the names of folders whose runs are those of AGAIN where it has them: one machine trained each seed."""
 
@@ -91,10 +93,11 @@ def _was_otherwise(folder: str, row: str) -> bool:
     return whole.startswith(BEFORE) and any(r["row"] == row.replace(";", ",") for r in records(whole))
 
 
-def said(row: str) -> str:
+def said(row: str, folder: str = "") -> str:
     """A row's name on the page."""
     model, _, condition = row.partition("; ")
-    return SPOKEN.get(row, f"`{model}`" + (f", {condition}" if condition else ""))
+    names = SPOKEN_BEFORE if folder.startswith(BEFORE) else SPOKEN
+    return names.get(row, f"`{model}`" + (f", {condition}" if condition else ""))
 
 
 def said_of(place: str) -> str:
@@ -102,7 +105,7 @@ def said_of(place: str) -> str:
     folder, _, row = place.partition("/")
     if folder.startswith(AGAIN):
         return f"{said(row)}, other machine"
-    return said(row) + (", balanced" if _was_otherwise(folder, row) else "")
+    return said(row, folder) + (", balanced" if _was_otherwise(folder, row) else "")
 
 
 def scored(when: str = "last", who: str | None = None, group: str | None = None) -> Value:
@@ -154,7 +157,7 @@ def scores(folder: str, *rows: str) -> str:
             over_seeds(found, scored(who="student")),
         ]
         gaps = [over(found, base, scored()) for base in bases]
-        lines.append([said(row), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
+        lines.append([said(row, folder), str(len(found)), *cells, *groups, *gaps, f"{minutes:.0f}"])
     heads = ("run", "seeds", "mIoU, last", "mIoU, best", "student, last", "head", "middle", "tail")
     return markdown((*heads, "over labels alone", "over `unimatch-v2`", "minutes"), lines)
 
@@ -170,7 +173,7 @@ def gaps(folder: str, *pairs: str) -> str:
             continue
         groups = [over(ours, theirs, scored(group=g)).partition(" (")[0] for g in ("head", "middle", "tail")]
         seeds = ", ".join(f"{HUNDRED * (mine[seed] - base[seed]):+.1f}" for seed in both)
-        name = " over ".join(said(row) for row in pair.split(" > "))
+        name = " over ".join(said(row, folder) for row in pair.split(" > "))
         lines.append([name, over(ours, theirs, scored()).partition(" (")[0], *groups, seeds])
         tests.append(paired([mine[seed] for seed in both], [base[seed] for seed in both]).p)
     known = holm([p for p in tests if p is not None])
@@ -252,7 +255,7 @@ def by_class(folder: str, *rows: str) -> str:
         return f"{over_seeds(found, part('iou'))} ({behind})"
 
     return markdown(
-        ["class", *(said(row) for row in rows)],
+        ["class", *(said(row, folder) for row in rows)],
         [[n, *(cell(runs[row], n) for row in rows)] for n in names],
     )
 
@@ -287,7 +290,7 @@ def pseudo(folder: str, *rows: str) -> str:
         return lambda r: _rest(_share(r["audit"]["by_prediction"][name], "correct_kept", "kept"))
 
     lines = [[n, *(over_seeds(runs[row], f(n)) or "none kept" for f in (right, wrong) for row in rows)] for n in names]
-    heads = [f"{what}, {SPOKEN.get(row, row)}" for what in ("kept right", "wrong among kept") for row in rows]
+    heads = [f"{what}, {said(row, folder)}" for what in ("kept right", "wrong among kept") for row in rows]
     return markdown(["class", *heads], lines)
 
 
@@ -306,8 +309,8 @@ def calling(folder: str, ours: str, theirs: str) -> str:
         shares = [f"{told.mean:.2f}" if told else "" for told in means[:2]]
         ups = f"{sum(gain > 0 for *_, gain in cases)} of {len(cases)}"
         lines.append([band, *shares, f"{HUNDRED * means[2].mean:+.1f}" if means[2] else "", ups])
-    heads = (f"{said(row)} calls of them" for row in (theirs, ours))
-    return markdown((f"true pixels that {said(theirs)} calls so", *heads, "IoU", "classes that gain"), lines)
+    heads = (f"{said(row, folder)} calls of them" for row in (theirs, ours))
+    return markdown((f"true pixels that {said(theirs, folder)} calls so", *heads, "IoU", "classes that gain"), lines)
 
 
 def worth(folder: str, *rows: str) -> str:
