@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, PUBLISHED, Record, class_iou, of, scored
+from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, PUBLISHED, Record, class_iou, of, scored
 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
@@ -33,7 +33,6 @@ PART_NAMES = {
 }
 ENDS = ("head", "tail")
 """The groups that are followed over a run."""
-OBJECTS = tuple(name for members in GROUPS.values() for name in members)  # most pixels first
 FOLLOWED = ("background", "wall", "tire", "hook", "valve", "standing-bottle")
 SEEDS = "standard deviation over 3 seeds"
 

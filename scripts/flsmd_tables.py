@@ -22,9 +22,11 @@ from typing import Any
 
 from flsmd_records import AGAIN, KEPT, PACKED
 from pages import RESULTS, markdown, rewrite
+from scipy.stats import spearmanr
 
 from ftcseg.data.archives import unpack
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
+from ftcseg.files import read_json
 from ftcseg.studies.gain import CONDITIONS
 from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import bootstrap_difference, holm, paired, summary
@@ -57,6 +59,23 @@ GROUPS = {
     "tail": ("drink-carton", "hook", "valve", "standing-bottle"),
 }
 """Object classes of FLSMD, most pixels first."""
+OBJECTS = tuple(name for members in GROUPS.values() for name in members)
+
+TRAIN_PIXELS = {
+    "background": 220_963_937,
+    "wall": 3_768_625,
+    "tire": 1_339_001,
+    "chain": 1_033_779,
+    "can": 562_872,
+    "bottle": 551_391,
+    "propeller": 454_456,
+    "drink-carton": 202_434,
+    "shampoo-bottle": 196_123,
+    "hook": 180_913,
+    "valve": 122_266,
+    "standing-bottle": 102_603,
+}
+"""Pixels of each class in all 1494 masks of the training part, as `ftcseg split flsmd --labels 100%` counts them."""
 
 BANDS = ((0.5, "less than half"), (0.9, "half to 90 %"), (math.inf, "90 % and more"))
 """How much of a class is called so, and what such a share is called."""
@@ -234,6 +253,12 @@ def _unpacked(folder: str, run: str) -> PerImage:
         return read_counts(unpack(FOLDER / folder / f"{run}{PACKED}", Path(scratch) / run) / COUNTS)
 
 
+@cache
+def _split(folder: str, run: str) -> Record:
+    with tempfile.TemporaryDirectory() as scratch:
+        return dict(read_json(unpack(FOLDER / folder / f"{run}{PACKED}", Path(scratch) / run) / "split.json"))
+
+
 def counts(record: Record) -> PerImage:
     """What every judged image of a kept run holds of each class."""
     return _unpacked(record["packed"], f"{record['method']}-{record['key']}")
@@ -311,6 +336,82 @@ def calling(folder: str, ours: str, theirs: str) -> str:
         lines.append([band, *shares, f"{HUNDRED * means[2].mean:+.1f}" if means[2] else "", ups])
     heads = (f"{said(row, folder)} calls of them" for row in (theirs, ours))
     return markdown((f"true pixels that {said(theirs, folder)} calls so", *heads, "IoU", "classes that gain"), lines)
+
+
+def measured_twice(folder: str, base: str) -> dict[str, list[list[dict[int, Record]]]]:
+    """Of each part the runs with it and those without, by seed; twice, since the other part is off and on meanwhile."""
+    rows = {
+        "ATC": ((WITH_ATC, base), (FTC, WITH_OPR)),
+        "OPR": ((WITH_OPR, base), (FTC, WITH_ATC)),
+    }
+    runs = {row: {r["seed"]: r for r in of(folder, row)} for row in (base, WITH_OPR, WITH_ATC, FTC)}
+    seeds = set.intersection(*({*found} for found in runs.values()))
+    whole = {row: {seed: found[seed] for seed in sorted(seeds)} for row, found in runs.items()}
+    return {part: [[whole[row] for row in pair] for pair in pairs] for part, pairs in rows.items()}
+
+
+def effects(folder: str, base: str = BASELINE) -> str:
+    """What each part brings, the mean of both times it is measured, seed by seed; and whether they agree by class."""
+    lines = []
+    for part, pairs in measured_twice(folder, base).items():
+        seeds = list(pairs[0][0])
+        means = {}
+        for group in (None, "head", "middle", "tail"):
+            value = scored(group=group)
+            both = [[(value(a[seed]) or 0.0) - (value(b[seed]) or 0.0) for a, b in pairs] for seed in seeds]
+            means[group] = [summary(gains).mean for gains in both]
+        told = [summary(gains) for gains in means.values()]
+        cells = [f"{HUNDRED * t.mean:+.1f}" + ("" if t.std is None else f" ± {HUNDRED * t.std:.1f}") for t in told]
+        test = paired(means[None], [0.0] * len(seeds)).p
+        by_seed = ", ".join(f"{HUNDRED * mean:+.1f}" for mean in means[None])
+        agree = ranked(*([gain for _, _, gain in class_gains(*pair)] for pair in pairs))
+        lines.append([part, *cells, by_seed, "–" if test is None else f"{test:.2g}", agree])
+    heads = ("part", "mIoU, last", "head", "middle", "tail", "by seed", "p", "one measurement with the other, by class")
+    return markdown(heads, lines)
+
+
+def class_gains(ours: dict[int, Record], theirs: dict[int, Record]) -> list[tuple[int, str, float]]:
+    """What every object class of every seed has over the other run of that seed."""
+    return [
+        (seed, name, class_iou(ours[seed], name) - class_iou(theirs[seed], name)) for seed in ours for name in OBJECTS
+    ]
+
+
+def reasons(folder: str, base: str = BASELINE) -> str:
+    """Which classes ATC helps: those that are called too seldom, or those of which labels tell the share wrongly?
+
+    Each of the two measurements is compared with what the runs of the other one call, so that a run which happened to
+    end low does not look like one that had much to gain.
+    """
+    plain, rebuilt = measured_twice(folder, base)["ATC"]
+    columns = []
+    for (ours, theirs), (_, others) in ((plain, rebuilt), (rebuilt, plain)):
+        cases = class_gains(ours, theirs)
+        gains = [gain for *_, gain in cases]
+        called = [_called(others[seed], name) for seed, name, _ in cases]
+        shares = [label_shares(ours[seed])[name] for seed, name, _ in cases]
+        off = [abs(math.log(share)) for share in shares]
+        columns.append([ranked(gains, what) for what in (called, shares, off)])
+    words = (
+        "how much of it is called so without ATC",
+        "its share of the labels over its true share",
+        "how far that share is off, either way",
+    )
+    heads = ("what ATC brings a class, ranked with", "without OPR", "with OPR")
+    return markdown(heads, [list(line) for line in zip(words, *columns, strict=True)])
+
+
+def ranked(first: Sequence[float], second: Sequence[float]) -> str:
+    """Rank correlation with its p: «+0.59 (p 0.0003)»."""
+    told = spearmanr(first, second)
+    return f"{told.statistic:+.2f} (p {told.pvalue:.2g})"
+
+
+def label_shares(record: Record) -> dict[str, float]:
+    """Of each class its share of the labelled pixels, over its share of all training pixels."""
+    told = {c["name"]: c["pixels"] for c in _split(record["packed"], f"{record['method']}-{record['key']}")["classes"]}
+    labels, everything = sum(told.values()), sum(TRAIN_PIXELS.values())
+    return {name: (told[name] / labels) / (TRAIN_PIXELS[name] / everything) for name in OBJECTS}
 
 
 def worth(folder: str, *rows: str) -> str:
@@ -401,6 +502,8 @@ KINDS: dict[str, Callable[..., str]] = {
     "reach": reach,
     "moments": moments,
     "lengths": lengths,
+    "effects": effects,
+    "reasons": reasons,
 }
 
 if __name__ == "__main__":

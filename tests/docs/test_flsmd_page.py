@@ -201,6 +201,70 @@ def test_classes_by_how_much_of_them_is_called_so(
     ]
 
 
+def four_rows(tables: ModuleType, folder: Path) -> None:
+    """M2 to M5, three seeds: ATC brings 1, 2, 3 points without OPR and 2, 4, 6 with it."""
+    ends = {
+        tables.BASELINE: (0.30, 0.30, 0.30),
+        tables.WITH_OPR: (0.30, 0.31, 0.29),
+        tables.WITH_ATC: (0.31, 0.32, 0.33),
+        tables.FTC: (0.32, 0.35, 0.35),
+    }
+    calls = {tables.BASELINE: (50, 150, 100), tables.WITH_OPR: (150, 100, 50)}  # of 200 that are hooks
+    for row, scores in ends.items():
+        for seed, miou in enumerate(scores):
+            kept(folder, row, seed, miou, called=calls.get(row, (200, 200, 200))[seed])
+
+
+def test_a_part_is_measured_with_and_without_the_other(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "OBJECTS", ("bed", "hook"))
+    four_rows(tables, tmp_path / "a")
+    atc, opr = tables.effects("a").splitlines()[2:]
+    # by seed (1 + 2) / 2, (2 + 4) / 2, (3 + 6) / 2; t = 3 / (1.5 / sqrt 3), p = 1 - t / sqrt(t^2 + 2) = 1 - sqrt(6 / 7)
+    assert atc.startswith("| ATC | +3.0 ± 1.5 |")
+    assert "| +1.5 ± 0.8 | +1.5, +3.0, +4.5 | 0.074 | +1.00" in atc  # the tail has half of it
+    # (0 + 1) / 2, (1 + 3) / 2, (-1 + 2) / 2; ranks 2 3 1 and 1 3 2: 1 - 6 * 2 / (3 * 8)
+    assert opr.startswith("| OPR | +1.0 ± 0.9 |")
+    assert "| +0.5, +2.0, +0.5 | 0.18 | +0.50" in opr
+
+
+def test_what_the_classes_that_gain_have_in_common(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "OBJECTS", ("hook",))
+    monkeypatch.setattr(tables, "label_shares", lambda record: {"hook": (0.5, 1.0, 4.0)[record["seed"]]})
+    four_rows(tables, tmp_path / "a")
+    called, share, off = (line.split(" | ") for line in tables.reasons("a").splitlines()[2:])
+    # Gains rise by seed. M3 calls 150, 100, 50 of them: the other way; M2 50, 150, 100: ranks 1 3 2.
+    assert [cell.split()[0] for cell in called[1:]] == ["-1.00", "+0.50"]
+    assert [cell.split()[0] for cell in share[1:]] == ["+1.00", "+1.00"]
+    assert [cell.split()[0] for cell in off[1:]] == ["+0.50", "+0.50"]  # log 2, 0, log 4: ranks 2 1 3
+
+
+def test_shares_of_the_labels_over_true_ones(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "OBJECTS", ("hook",))
+    monkeypatch.setattr(tables, "TRAIN_PIXELS", {"bed": 90, "hook": 10})
+    run = tmp_path / "run"
+    run.mkdir()
+    classes = [{"name": "bed", "pixels": 8}, {"name": "hook", "pixels": 2}]
+    (run / "split.json").write_text(json.dumps({"classes": classes}), encoding="utf-8")
+    (run / "run.json").write_text('{"status": "done", "steps": 1, "seconds": 1.0}', encoding="utf-8")
+    script("flsmd_records").pack(run, tmp_path / "finished" / "ftc-7.tar.xz")
+    shares = tables.label_shares({"packed": "finished", "method": "ftc", "key": "7"})
+    assert shares == pytest.approx({"hook": 2.0})  # a fifth of the labels, a tenth of all
+
+
+def test_m2_is_the_baseline_where_no_other_row_is(tables: ModuleType, tmp_path: Path) -> None:
+    kept(tmp_path / "a", tables.BASELINE, 0, 0.30)
+    kept(tmp_path / "a", tables.FTC, 0, 0.34)
+    assert "| `ftc` (M5) | 1 | 34.0 | 34.0 |  |  |  | 17.0 | – | +4.0 |" in tables.scores("a", tables.FTC)
+    assert tables.said(tables.BASELINE, "a") == "`unimatch-v2` (M2)"
+    assert tables.said(tables.BASELINE, "balanced-a") == "M2: `ftc` without both"
+
+
 def test_differences_had_other_scenes_been_judged(tables: ModuleType, tmp_path: Path) -> None:
     # IoU of a and b: ours 2/6 and 1, theirs 1/7 and 1, of both 6/10 and 5/11; the second seed of theirs is as ours.
     for seed, theirs in enumerate(((1, 4), (2, 4))):
