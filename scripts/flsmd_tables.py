@@ -27,9 +27,10 @@ from scipy.stats import spearmanr
 from ftcseg.data.archives import unpack
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.files import read_json
+from ftcseg.studies.ablation import EFFECTS
 from ftcseg.studies.gain import CONDITIONS
 from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
-from ftcseg.studies.statistics import bootstrap_difference, holm, paired, summary
+from ftcseg.studies.statistics import bootstrap_difference, holm, main_effect, paired, summary
 
 PAGES = (RESULTS / "flsmd.md", RESULTS / "flsmd-balanced.md")
 FOLDER = RESULTS / "flsmd"
@@ -340,31 +341,26 @@ def calling(folder: str, ours: str, theirs: str) -> str:
 
 def measured_twice(folder: str, base: str) -> dict[str, list[list[dict[int, Record]]]]:
     """Of each part the runs with it and those without, by seed; twice, since the other part is off and on meanwhile."""
-    rows = {
-        "ATC": ((WITH_ATC, base), (FTC, WITH_OPR)),
-        "OPR": ((WITH_OPR, base), (FTC, WITH_ATC)),
-    }
+    named = {part: [[base if row == BASELINE else row for row in pair] for pair in EFFECTS[part]] for part in EFFECTS}
     runs = {row: {r["seed"]: r for r in of(folder, row)} for row in (base, WITH_OPR, WITH_ATC, FTC)}
-    seeds = set.intersection(*({*found} for found in runs.values()))
-    whole = {row: {seed: found[seed] for seed in sorted(seeds)} for row, found in runs.items()}
-    return {part: [[whole[row] for row in pair] for pair in pairs] for part, pairs in rows.items()}
+    seeds = sorted(set.intersection(*({*found} for found in runs.values())))
+    whole = {row: {seed: found[seed] for seed in seeds} for row, found in runs.items()}
+    return {part: [[whole[row] for row in pair] for pair in pairs] for part, pairs in named.items()}
 
 
 def effects(folder: str, base: str = BASELINE) -> str:
     """What each part brings, the mean of both times it is measured, seed by seed; and whether they agree by class."""
     lines = []
     for part, pairs in measured_twice(folder, base).items():
-        seeds = list(pairs[0][0])
-        means = {}
+        gains = {}
         for group in (None, "head", "middle", "tail"):
             value = scored(group=group)
-            both = [[(value(a[seed]) or 0.0) - (value(b[seed]) or 0.0) for a, b in pairs] for seed in seeds]
-            means[group] = [summary(gains).mean for gains in both]
-        told = [summary(gains) for gains in means.values()]
+            gains[group] = main_effect([tuple([value(r) or 0.0 for r in side.values()] for side in p) for p in pairs])
+        told = [summary(found) for found in gains.values()]
         cells = [f"{HUNDRED * t.mean:+.1f}" + ("" if t.std is None else f" ± {HUNDRED * t.std:.1f}") for t in told]
-        test = paired(means[None], [0.0] * len(seeds)).p
-        by_seed = ", ".join(f"{HUNDRED * mean:+.1f}" for mean in means[None])
-        agree = ranked(*([gain for _, _, gain in class_gains(*pair)] for pair in pairs))
+        by_seed = ", ".join(f"{HUNDRED * gain:+.1f}" for gain in gains[None])
+        test = paired(gains[None], [0.0] * len(gains[None])).p
+        agree = ranked(*([gain for *_, gain in class_gains(*pair)] for pair in pairs))
         lines.append([part, *cells, by_seed, "–" if test is None else f"{test:.2g}", agree])
     heads = ("part", "mIoU, last", "head", "middle", "tail", "by seed", "p", "one measurement with the other, by class")
     return markdown(heads, lines)

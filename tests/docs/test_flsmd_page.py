@@ -220,7 +220,7 @@ def test_a_part_is_measured_with_and_without_the_other(
 ) -> None:
     monkeypatch.setattr(tables, "OBJECTS", ("bed", "hook"))
     four_rows(tables, tmp_path / "a")
-    atc, opr = tables.effects("a").splitlines()[2:]
+    opr, atc = tables.effects("a").splitlines()[2:]
     # by seed (1 + 2) / 2, (2 + 4) / 2, (3 + 6) / 2; t = 3 / (1.5 / sqrt 3), p = 1 - t / sqrt(t^2 + 2) = 1 - sqrt(6 / 7)
     assert atc.startswith("| ATC | +3.0 ± 1.5 |")
     assert "| +1.5 ± 0.8 | +1.5, +3.0, +4.5 | 0.074 | +1.00" in atc  # the tail has half of it

@@ -93,6 +93,23 @@ def test_gains_over_m2_with_their_tests() -> None:
     assert any("3 seeds" in remark for remark in answer.remarks)
 
 
+def test_each_part_is_measured_with_and_without_the_other() -> None:
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), SCORES))
+    # OPR, M3 - M2 and M5 - M4: 2 1 3 and 3 6 6, by seed 2.5 3.5 4.5: mean 3.5, std 1, t = 3.5 sqrt 3;
+    # ATC, M4 - M2 and M5 - M3: 1 -1 0 and 2 4 3, by seed 1.5 1.5 1.5; p = 1 - t / sqrt(t^2 + 2)
+    told = next(remark for remark in answer.remarks if "measured twice" in remark)
+    assert told.startswith("With 10% of the labels each part is measured twice, the other one being off and on; ")
+    assert told.endswith("OPR +3.5 ± 1.0 (p 0.026 over 3 seeds), ATC +1.5 ± 0.0 (the gaps are all equal).")
+
+
+def test_a_part_is_measured_over_the_seeds_that_all_rows_have() -> None:
+    some = {**SCORES, WITH_OPR: [None, 0.33, None]}
+    answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), some))
+    assert any("OPR +3.5 (one seed allows no test), ATC +1.5 (one seed" in remark for remark in answer.remarks)
+    without = ablation.read(ASK, evidence_of(ablation.plan(ASK), {**SCORES, WITH_OPR: [None, None, None]}))
+    assert not any("measured twice" in remark for remark in without.remarks)
+
+
 def test_a_gain_inside_the_spread_is_called_so() -> None:
     answer = ablation.read(ASK, evidence_of(ablation.plan(ASK), {**SCORES, FTC: [0.30, 0.33, 0.36]}))
     # gaps 0.00, 0.01, 0.02 beside a spread of 3 points

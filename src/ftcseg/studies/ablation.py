@@ -27,6 +27,7 @@ from ftcseg.studies.rows import (
     in_group,
     over_seeds,
     p_cell,
+    p_said,
     places,
     points,
     spread_of,
@@ -36,7 +37,7 @@ from ftcseg.studies.rows import (
     verdict,
     where,
 )
-from ftcseg.studies.statistics import Family
+from ftcseg.studies.statistics import Family, main_effect, paired, summary
 from ftcseg.studies.tables import Answer, Column, Table, spoken, table_of
 
 DEFAULTS = Ask(seeds=(0, 1, 2), settings=EMBEDDED_SETTINGS)
@@ -48,6 +49,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "ATC": (WITH_ATC, FTC),
 }
 """Which rows have which part."""
+EFFECTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "OPR": ((WITH_OPR, BASELINE), (FTC, WITH_ATC)),
+    "ATC": ((WITH_ATC, BASELINE), (FTC, WITH_OPR)),
+}
+"""The pairs of rows that differ in one part only: it is there and not there, the other one being off, then on."""
 PAPER = dict(zip((LABELS_ONLY, BASELINE, WITH_OPR, WITH_ATC, FTC), map(share, ABLATION), strict=True)) | {
     PUBLISHED: published("fssg", "2%", "unimatch-v2")[DINOV2]
 }
@@ -87,7 +93,7 @@ def read(ask: Ask, evidence: Evidence) -> Answer:
     return Answer(
         (*findings[:kept], *unfinished(cells, evidence)),
         tables,
-        (*findings[kept:], *tests.notes(), *elsewhere_note(tables), *uneven(cells, evidence)),
+        (*findings[kept:], *_effects(ask, evidence), *tests.notes(), *elsewhere_note(tables), *uneven(cells, evidence)),
         tuple(_figure(ask, evidence, *place) for place in places(ask)),
     )
 
@@ -135,6 +141,29 @@ def _figure(ask: Ask, evidence: Evidence, dataset: str, labels: str) -> Bars:
         series=tuple(series),
         spread=spread_of(ask),
     )
+
+
+def _effects(ask: Ask, evidence: Evidence) -> list[str]:
+    """What each part brings, both times it is measured, over the seeds that all four rows have."""
+    said = []
+    for place in places(ask):
+        rows = {row: evidence.of(row, *place) for pairs in EFFECTS.values() for pair in pairs for row in pair}
+        ends = {row: {result.cell.seed: result.miou() for result in found} for row, found in rows.items()}
+        seeds = sorted(set.intersection(*({*found} for found in ends.values())))
+        if not seeds:
+            continue
+        parts = []
+        for part, pairs in EFFECTS.items():
+            sides = [([ends[a][seed] for seed in seeds], [ends[b][seed] for seed in seeds]) for a, b in pairs]
+            gains = main_effect(sides)
+            test, told = paired(gains, [0.0] * len(gains)), summary(gains)
+            sure = test.warning if test.p is None else f"{p_said(test.p)} over {test.count} seeds"
+            parts.append(f"{part} {'+' if told.mean >= 0 else ''}{spoken(told)} ({sure})")
+        said.append(
+            f"With {where(*place)} each part is measured twice, the other one being off and on; mean of both, seed by "
+            f"seed: {', '.join(parts)}."
+        )
+    return said
 
 
 def _finding(evidence: Evidence, dataset: str, labels: str) -> list[str]:

@@ -32,6 +32,7 @@ __all__ = [
     "bootstrap_statistic",
     "family",
     "holm",
+    "main_effect",
     "paired",
     "rate",
     "summary",
@@ -84,6 +85,16 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
         return Paired(count, difference, None, "one seed allows no test" if count < 2 else "the gaps are all equal")
     p = float(stats.ttest_1samp(gaps, 0.0).pvalue)
     return Paired(count, difference, p, "" if count > ENOUGH else f"with {count} seeds a test says little")
+
+
+def main_effect(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
+    """What a part brings, seed by seed: the mean over all pairs of rows (with it, without it) that measure it.
+
+    Two parts that are each on and off make four rows, and so two pairs for either of them: chance weighs less than in
+    a single pair.
+    """
+    gaps = [[a - b for a, b in zip(ours, theirs, strict=True)] for ours, theirs in pairs]
+    return [math.fsum(seed) / len(seed) for seed in zip(*gaps, strict=True)]
 
 
 def holm(values: Sequence[float]) -> list[float]:
