@@ -9,27 +9,27 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, PUBLISHED, Record, class_iou, of, scored
+from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, Record, class_iou, of, scored
 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
 from ftcseg.studies.figures import Value as Height
-from ftcseg.studies.rows import FTC, WITH_ATC, WITH_OPR
+from ftcseg.studies.rows import BASELINE, FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
 STUDY, BASE, OURS = "methods@4000steps", "unimatch-v2", "ftc"
 NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
 LENGTHS = ("methods@1200steps", "matched-methods@2200steps", STUDY)
 """The same rows in runs of other lengths."""
-PARTS = "ablation@1200steps"
-"""The study in which every part of FTC-Seg was taken out in turn, shorter than the other."""
+PARTS = "ablation@4000steps"
+"""The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
     LABELS_ONLY: "labels alone",
-    PUBLISHED: "unimatch-v2 (M2)",
+    "fixmatch": "fixmatch",
+    BASELINE: "unimatch-v2 (M2)",
     WITH_OPR: "M2 + OPR",
     WITH_ATC: "M2 + ATC",
     FTC: "ftc",
-    "ftc-paper": "ftc-paper",
 }
 ENDS = ("head", "tail")
 """The groups that are followed over a run."""
@@ -77,7 +77,7 @@ def by_part() -> Bars:
         return tuple(height([HUNDRED * value for value in values]) for values in found)
 
     series = tuple((said, heights(row)) for row, said in PART_NAMES.items())
-    title = "Every part of FTC-Seg, 374 validation frames, 30 labels, 1200 steps"
+    title = "Every part of FTC-Seg, 374 validation frames, 30 labels, 4000 steps"
     return Bars(name="ablation", title=title, label="mIoU (%)", groups=tuple(groups), series=series, spread=SEEDS)
 
 
