@@ -320,23 +320,58 @@ def pseudo(folder: str, *rows: str) -> str:
     return markdown(["class", *heads], lines)
 
 
-def calling(folder: str, ours: str, theirs: str) -> str:
-    """Object classes of all seeds by how much of a class `theirs` calls so, and what `ours` does to its IoU there."""
+Case = tuple[float, float, float]
+"""How much of a class one row calls so, how much the other, and what the other has over it."""
+
+
+def banded(folder: str, ours: str, theirs: str) -> dict[str, list[Case]]:
+    """Object classes of all seeds by how much of a class `theirs` calls so."""
     mine, base = ({r["seed"]: r for r in of(folder, row)} for row in (ours, theirs))
-    found: dict[str, list[tuple[float, float, float]]] = {band: [] for _, band in BANDS}
+    found: dict[str, list[Case]] = {band: [] for _, band in BANDS}
     for seed in sorted(mine.keys() & base.keys()):
         for name in mine[seed]["audit"]["by_truth"].keys() - {BACKGROUND}:
             here, there = (_called(side[seed], name) for side in (mine, base))
             gain = class_iou(mine[seed], name) - class_iou(base[seed], name)
             found[next(band for end, band in BANDS if there < end)].append((there, here, gain))
+    return found
+
+
+def calling(folder: str, ours: str, theirs: str) -> str:
+    """What `ours` does to the IoU of classes that `theirs` calls too seldom, or often enough."""
     lines = []
-    for band, cases in found.items():
+    for band, cases in banded(folder, ours, theirs).items():
         means = [summary([case[i] for case in cases]) if cases else None for i in range(3)]
         shares = [f"{told.mean:.2f}" if told else "" for told in means[:2]]
         ups = f"{sum(gain > 0 for *_, gain in cases)} of {len(cases)}"
         lines.append([band, *shares, f"{HUNDRED * means[2].mean:+.1f}" if means[2] else "", ups])
     heads = (f"{said(row, folder)} calls of them" for row in (theirs, ours))
     return markdown((f"true pixels that {said(theirs, folder)} calls so", *heads, "IoU", "classes that gain"), lines)
+
+
+def bands(ours: str, theirs: str, *folders: str) -> str:
+    """How many classes are called too seldom in runs of several lengths, and what they gain: is it the same in all?
+
+    The last line has every length's classes gain what their kind gains in the first one.
+    """
+    found = [banded(folder, ours, theirs) for folder in folders]
+    gains = [{band: [gain for *_, gain in cases] for band, cases in told.items()} for told in found]
+    first = {band: summary(values).mean if values else 0.0 for band, values in gains[0].items()}
+
+    def cells(values: Sequence[float], expected: Sequence[float] | None = None) -> list[str]:
+        shown = values if expected is None else expected
+        return [str(len(values)), f"{HUNDRED * summary(shown).mean:+.1f}" if shown else ""]
+
+    lines = [[band, *(cell for told in gains for cell in cells(told[band]))] for _, band in BANDS]
+    whole = [[gain for values in told.values() for gain in values] for told in gains]
+    likely = [[first[band] for band, values in told.items() for _ in values] for told in gains]
+    lines.append(["all", *(cell for values in whole for cell in cells(values))])
+    both = zip(whole, likely, strict=True)
+    lines.append(
+        ["all, each gaining as in the first", *(cell for values, other in both for cell in cells(values, other))]
+    )
+    steps = [of(folder, ours)[0]["steps"] for folder in folders]
+    heads = [head for step in steps for head in (f"classes, {step} steps", "IoU")]
+    return markdown((f"true pixels that {said(theirs)} calls so", *heads), lines)
 
 
 def measured_twice(folder: str, base: str) -> dict[str, list[list[dict[int, Record]]]]:
@@ -493,6 +528,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "conditions": conditions,
     "drawn": drawn,
     "pseudo": pseudo,
+    "bands": bands,
     "calling": calling,
     "worth": worth,
     "reach": reach,

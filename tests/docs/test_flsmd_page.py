@@ -201,6 +201,24 @@ def test_classes_by_how_much_of_them_is_called_so(
     ]
 
 
+def test_the_same_classes_by_the_length_of_runs(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "BACKGROUND", "bed")
+    runs = {"a": ((60, 0.1), (80, 0.06), (180, -0.02)), "b": ((60, 0.02), (190, -0.04), (200, 0.0))}
+    for folder, cases in runs.items():
+        for seed, (called, gain) in enumerate(cases):
+            kept(tmp_path / folder, "unimatch-v2", seed, 0.3, called=called)
+            kept(tmp_path / folder, "ftc", seed, 0.3 + gain, called=called)
+    assert tables.bands("ftc", "unimatch-v2", "a", "b").splitlines()[2:] == [
+        "| less than half | 2 | +8.0 | 1 | +2.0 |",
+        "| half to 90 % | 0 |  | 0 |  |",
+        "| 90 % and more | 1 | -2.0 | 2 | -2.0 |",
+        "| all | 3 | +4.7 | 3 | -0.7 |",
+        "| all, each gaining as in the first | 3 | +4.7 | 3 | +1.3 |",  # 8, -2 and -2
+    ]
+
+
 def four_rows(tables: ModuleType, folder: Path) -> None:
     """M2 to M5, three seeds: ATC brings 1, 2, 3 points without OPR and 2, 4, 6 with it."""
     ends = {
