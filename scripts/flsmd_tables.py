@@ -35,6 +35,8 @@ from ftcseg.studies.statistics import bootstrap_difference, holm, main_effect, p
 PAGES = (RESULTS / "flsmd.md", RESULTS / "flsmd-balanced.md")
 FOLDER = RESULTS / "flsmd"
 HUNDRED = 100
+SAME_ORDER = 1e-9
+"""What is left of a rank correlation of one, but for rounding."""
 BACKGROUND = "background"
 BASES = ((LABELS_ONLY, "supervised"), (PUBLISHED, "unimatch-v2", BASELINE))
 """What every row is compared with; studies call the same run by different names."""
@@ -422,11 +424,14 @@ def reasons(folder: str, base: str = BASELINE) -> str:
         called = [_called(others[seed], name) for seed, name, _ in cases]
         shares = [label_shares(ours[seed])[name] for seed, name, _ in cases]
         off = [abs(math.log(share)) for share in shares]
-        columns.append([ranked(gains, what) for what in (called, shares, off)])
+        plainly = [ranked(gains, what) for what in (called, shares, off)]
+        columns.append([*plainly, held_equal(gains, called, shares), held_equal(gains, shares, called)])
     words = (
         "how much of it is called so without ATC",
         "its share of the labels over its true share",
         "how far that share is off, either way",
+        "how much of it is called so, among equal shares",
+        "its share over its true share, among equally called ones",
     )
     heads = ("what ATC brings a class, ranked with", "without OPR", "with OPR")
     return markdown(heads, [list(line) for line in zip(words, *columns, strict=True)])
@@ -436,6 +441,15 @@ def ranked(first: Sequence[float], second: Sequence[float]) -> str:
     """Rank correlation with its p: «+0.59 (p 0.0003)»."""
     told = spearmanr(first, second)
     return f"{told.statistic:+.2f} (p {told.pvalue:.2g})"
+
+
+def held_equal(first: Sequence[float], second: Sequence[float], third: Sequence[float]) -> str:
+    """Rank correlation of the first two that the third does not account for (partial); none where it is all of one."""
+    ours, left, right = (
+        float(spearmanr(*pair).statistic) for pair in ((first, second), (first, third), (second, third))
+    )
+    rest = (1 - left**2) * (1 - right**2)
+    return f"{(ours - left * right) / math.sqrt(rest):+.2f}" if rest > SAME_ORDER else "–"
 
 
 def label_shares(record: Record) -> dict[str, float]:

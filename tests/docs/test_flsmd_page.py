@@ -253,11 +253,14 @@ def test_what_the_classes_that_gain_have_in_common(
     monkeypatch.setattr(tables, "OBJECTS", ("hook",))
     monkeypatch.setattr(tables, "label_shares", lambda record: {"hook": (0.5, 1.0, 4.0)[record["seed"]]})
     four_rows(tables, tmp_path / "a")
-    called, share, off = (line.split(" | ") for line in tables.reasons("a").splitlines()[2:])
+    called, share, off, calling, sharing = (line.split(" | ") for line in tables.reasons("a").splitlines()[2:])
     # Gains rise by seed. M3 calls 150, 100, 50 of them: the other way; M2 50, 150, 100: ranks 1 3 2.
     assert [cell.split()[0] for cell in called[1:]] == ["-1.00", "+0.50"]
     assert [cell.split()[0] for cell in share[1:]] == ["+1.00", "+1.00"]
     assert [cell.split()[0] for cell in off[1:]] == ["+0.50", "+0.50"]  # log 2, 0, log 4: ranks 2 1 3
+    # With OPR gains and shares have one order, and 0.5 with what is called: nothing is left of that, all of the share.
+    assert [cell.strip(" |") for cell in calling[1:]] == ["–", "–"]
+    assert [cell.strip(" |") for cell in sharing[1:]] == ["–", "+1.00"]  # (1 - 0.5 * 0.5) / sqrt(0.75 * 0.75)
 
 
 def test_shares_of_the_labels_over_true_ones(
