@@ -47,6 +47,7 @@ def train(frames: Path, out: Path, method: str, more: Sequence[str] = (), cut: i
     ("donor", "method", "more"),
     [
         ("ftc", "fixmatch", ()),
+        ("supervised", "unimatch-v2", ()),
         ("unimatch-v2", "ftc", WITHOUT_OPR),
         ("ftc", "unimatch-v2", ("tau=0.5",)),
     ],
