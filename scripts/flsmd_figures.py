@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, Record, class_iou, of, scored
@@ -25,7 +25,6 @@ PARTS = "ablation@4000steps"
 """The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
     LABELS_ONLY: "labels alone",
-    "fixmatch": "fixmatch",
     BASELINE: "unimatch-v2 (M2)",
     WITH_OPR: "M2 + OPR",
     WITH_ATC: "M2 + ATC",
@@ -130,10 +129,15 @@ def thresholds() -> Lines:
     return Lines(name="thresholds", title=title, label="threshold", across="step", series=tuple(series))
 
 
+DRAWN: tuple[Callable[[], Figure], ...] = (
+    *(iou_by_class, by_length, by_part),
+    *(kept_right, kept_over_time, thresholds),
+)
+
+
 def main() -> None:
     """Every figure as a PNG beside the records."""
-    drawn = (iou_by_class, by_length, by_part, kept_right, kept_over_time, thresholds)
-    figures: tuple[Figure, ...] = tuple(figure() for figure in drawn)
+    figures = [figure() for figure in DRAWN]
     with tempfile.TemporaryDirectory() as scratch:
         for figure in figures:
             _, png = draw(figure, Path(scratch))

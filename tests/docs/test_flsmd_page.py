@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -324,6 +325,14 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     assert figures.kept_right().series[0] == ("unimatch-v2", (figures.Height(15.0, 0.0),))  # 30 of 200, both seeds
     assert figures.kept_over_time().series[1] == ("head, ftc", ((10.0, figures.Height(40.0, 0.0)),))  # 4 of 10
     assert figures.thresholds().series == (("hook", ((10.0, figures.Height(0.8)),)),)
+
+
+def test_every_figure_of_the_page_is_drawn_from_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.setitem(sys.modules, "flsmd_tables", script("flsmd_tables"))  # one that reads the true records
+    figures = script("flsmd_figures")
+    shown = set(re.findall(r"]\(flsmd/([a-z-]+)\.png\)", figures.FOLDER.with_suffix(".md").read_text(encoding="utf-8")))
+    assert {figure().name for figure in figures.DRAWN} == shown
 
 
 def test_numbers_are_shortened_however_deep() -> None:
