@@ -21,6 +21,8 @@ STUDY, BASE, OURS = "methods@4000steps", "unimatch-v2", "ftc"
 NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
 LENGTHS = ("methods@1200steps", "matched-methods@2200steps", STUDY)
 """The same rows in runs of other lengths."""
+SHARES = (STUDY, "main@5%@4000steps", "main@10%@4000steps")
+"""The same rows with more labels."""
 PARTS = "ablation@4000steps"
 """The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
@@ -34,6 +36,9 @@ ENDS = ("head", "tail")
 """The groups that are followed over a run."""
 FOLLOWED = ("background", "wall", "tire", "hook", "valve", "standing-bottle")
 SEEDS = "standard deviation over 3 seeds"
+
+Curve = tuple[str, tuple[tuple[float, Height], ...]]
+"""A name, and places from left to right."""
 
 
 def height(values: Sequence[float]) -> Height:
@@ -52,19 +57,31 @@ def iou_by_class() -> Bars:
     return Bars(name="by-class", title=title, label="IoU (%)", groups=OBJECTS, series=series, spread=SEEDS)
 
 
-def by_length() -> Lines:
-    """What patience brings to each row, all classes and the tail."""
+def followed(studies: Sequence[str], along: str) -> tuple[Curve, ...]:
+    """The end of every row in several studies, all classes and the tail, along what a record says of its run."""
 
     def points(row: str, group: str | None) -> tuple[tuple[float, Height], ...]:
-        runs = [of(study, row) for study in LENGTHS]
+        runs = [of(study, row) for study in studies]
         ends = [[HUNDRED * (scored(group=group)(record) or 0.0) for record in found] for found in runs]
-        return tuple((float(found[0]["steps"]), height(end)) for found, end in zip(runs, ends, strict=True))
+        return tuple((float(found[0][along]), height(end)) for found, end in zip(runs, ends, strict=True))
 
     shown = {"all": None, "tail": "tail"}
-    series = tuple((f"{what}, {NAMES[row]}", points(row, group)) for what, group in shown.items() for row in NAMES)
+    return tuple((f"{what}, {NAMES[row]}", points(row, group)) for what, group in shown.items() for row in NAMES)
+
+
+def by_length() -> Lines:
+    """What patience brings to each row."""
     title = "What the length of a run brings, 374 validation frames, 30 labels"
-    label, name = "mIoU (%)", "by-length"
-    return Lines(name=name, title=title, label=label, across="steps", series=series, spread=SEEDS)
+    series, label = followed(LENGTHS, "steps"), "mIoU (%)"
+    return Lines(name="by-length", title=title, label=label, across="steps", series=series, spread=SEEDS)
+
+
+def by_labels() -> Lines:
+    """What more labels bring to each row."""
+    title = "What more labels bring, 374 validation frames, 4000 steps"
+    series, label, across = followed(SHARES, "labelled"), "mIoU (%)", "labelled frames"
+    spread = "standard deviation over 3 seeds with 30 labels, one seed with more"
+    return Lines(name="by-labels", title=title, label=label, across=across, series=series, spread=spread)
 
 
 def by_part() -> Bars:
@@ -130,7 +147,7 @@ def thresholds() -> Lines:
 
 
 DRAWN: tuple[Callable[[], Figure], ...] = (
-    *(iou_by_class, by_length, by_part),
+    *(iou_by_class, by_length, by_labels, by_part),
     *(kept_right, kept_over_time, thresholds),
 )
 

@@ -46,7 +46,7 @@ def kept(folder: Path, row: str, seed: int, miou: float, called: int | None = No
     tally = {"pixels": 200, "kept": 40, "correct": 50, "correct_kept": 30} | counts
     side = {"bed": {**tally, "pixels": 9000}, "hook": tally}
     record: dict[str, Any] = {"row": row, "labels": "2%", "steps": 10, "seed": seed, "predictor": "teacher"}
-    record |= {"method": row, "key": str(seed), "seconds": 120.0}
+    record |= {"method": row, "key": str(seed), "seconds": 120.0, "labelled": 30}
     record["scores"] = {"last": {"teacher": told}, "best": {"teacher": told}}
     told_so = side if called is None else {**side, "hook": {**tally, "pixels": called}}
     record["audit"] = {"by_truth": side, "by_prediction": told_so}
@@ -304,6 +304,7 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     figures = script("flsmd_figures")
     monkeypatch.setattr(figures, "STUDY", "matched-methods@10steps")
     monkeypatch.setattr(figures, "LENGTHS", ("methods@10steps",))
+    monkeypatch.setattr(figures, "SHARES", ("methods@2%@10steps",))
     monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
@@ -319,6 +320,8 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     ends = {name: points for name, points in figures.by_length().series}
     assert list(ends)[:4] == ["all, labels alone", "all, unimatch-v2", "all, ftc", "tail, labels alone"]
     assert [(step, at.mean) for step, at in ends["tail, ftc"]] == [(10.0, pytest.approx(20))]  # 15 and 25
+    more = {name: points for name, points in figures.by_labels().series}
+    assert [(labels, at.mean) for labels, at in more["all, ftc"]] == [(30.0, pytest.approx(40))]
     assert figures.by_part().groups == ("all", "head", "middle", "tail")
     (_, (all_classes, *_, tail)), *_ = figures.by_part().series
     assert (all_classes.mean, tail.mean) == (pytest.approx(40), pytest.approx(20))
