@@ -59,6 +59,17 @@ def test_several_models_beside_it() -> None:
     assert cells_of(table, "gain over supervised")[PLAIN] == "+14.0 ± 0.0"
 
 
+def test_a_part_of_it_beside_it() -> None:
+    """Which part a gain comes from, by the names of the ablation."""
+    ask = replace(ASK, seeds=(0,), options={**ASK.options, "beside": "unimatch-v2, M4 EMA+ATC"})
+    told = {cell.row: (cell.method, cell.settings, cell.prepared) for cell in gain.plan(ask)}
+    noise = told[named("ftc", NOISE)][2]
+    assert told[named("M4 EMA+ATC", NOISE)] == ("ftc", ("opr.layers=0",), noise)
+    scores = {**{row: found[:1] for row, found in SCORES.items()}, named("M4 EMA+ATC", NOISE): [0.35]}
+    table = gain.read(ask, evidence_of(gain.plan(ask), scores, tail=0.1)).tables[0]
+    assert cells_of(table, "gain over M4 EMA+ATC")[NOISE] == "+3.0"
+
+
 def test_nothing_yet_is_told() -> None:
     assert "no two runs" in gain.read(ASK, Evidence([])).finding[0]
 

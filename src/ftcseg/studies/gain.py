@@ -8,10 +8,11 @@ from functools import partial
 from ftcseg.errors import UsageError
 from ftcseg.studies.by_place import Reading, Value, answer_of
 from ftcseg.studies.figures import Bars, Figure
-from ftcseg.studies.plan import Ask, Cell, Prepared, grid
+from ftcseg.studies.plan import Ask, Cell, Prepared, Rows, grid
 from ftcseg.studies.results import Evidence, Result
 from ftcseg.studies.rows import (
     EMBEDDED_SETTINGS,
+    calibration_rows,
     drawn,
     gap,
     in_group,
@@ -27,6 +28,7 @@ from ftcseg.studies.tables import Answer, Column, Table, table_of
 
 DEFAULTS = Ask(settings=EMBEDDED_SETTINGS)
 OPTIONS: Mapping[str, str] = {"kind": "speckle", "severity": "5", "val": "20%", "beside": "unimatch-v2"}
+"""What stands beside FTC-Seg is a method, or FTC-Seg without one of its parts: unimatch-v2,M4 EMA+ATC."""
 PLAIN, NOISE, SCENES = "as it is", "added noise", "unseen scenes"
 CONDITIONS = (PLAIN, NOISE, SCENES)
 GAIN = "gain"
@@ -42,6 +44,12 @@ def models(ask: Ask) -> list[str]:
     return [*(name.strip() for name in ask.options["beside"].split(",")), ask.ftc]
 
 
+def rows(ask: Ask, condition: str) -> Rows:
+    """Every model under a condition."""
+    parts = calibration_rows(ask)
+    return {named(model, condition): parts.get(model, (model, ())) for model in models(ask)}
+
+
 def plan(ask: Ask) -> list[Cell]:
     """Every model under the three conditions; with noise the lists are those of the set as it is."""
     try:
@@ -54,11 +62,7 @@ def plan(ask: Ask) -> list[Cell]:
         NOISE: Prepared(corrupt=ask.options["kind"], severity=severity, parts=everywhere),
         SCENES: Prepared(by_sequence="val", val=ask.options["val"]),
     }
-    cells = [
-        cell
-        for condition, prepared in conditions.items()
-        for cell in grid(ask, {named(model, condition): (model, ()) for model in models(ask)}, prepared)
-    ]
+    cells = [cell for condition, prepared in conditions.items() for cell in grid(ask, rows(ask, condition), prepared)]
     return sorted(cells, key=lambda cell: ask.seeds.index(cell.seed))  # whole tables of fewer seeds, as everywhere
 
 
