@@ -17,13 +17,13 @@ from ftcseg.studies.figures import Value as Height
 from ftcseg.studies.rows import BASELINE, FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
-STUDY, BASE, OURS = "methods@4000steps", "unimatch-v2", "ftc"
+STUDY, BASE, OURS = "matched-methods@4000steps", "unimatch-v2", "ftc"
 NAMES = {"supervised": "labels alone", BASE: "unimatch-v2", OURS: "ftc"}
 LENGTHS = ("methods@1200steps", "matched-methods@2200steps", STUDY)
 """The same rows in runs of other lengths."""
 SHARES = (STUDY, "main@5%@4000steps", "main@10%@4000steps")
 """The same rows with more labels."""
-PARTS = "ablation@4000steps"
+PARTS = "matched-ablation@4000steps"
 """The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
     LABELS_ONLY: "labels alone",
