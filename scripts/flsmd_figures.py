@@ -27,6 +27,7 @@ PARTS = "matched-ablation@4000steps"
 """The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
     LABELS_ONLY: "labels alone",
+    "fixmatch": "fixmatch",
     BASELINE: "unimatch-v2 (M2)",
     WITH_OPR: "M2 + OPR",
     WITH_ATC: "M2 + ATC",
