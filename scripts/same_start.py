@@ -25,9 +25,6 @@ from ftcseg.training import CONFIG, RUN
 OF_OPR = ("open_gates", "change", "overlap")
 """Facts of the features, which the donor has seen; all others are the threshold's own."""
 
-LABELS_ALONE = "supervised"
-"""The method that never leaves its burn-in, so that it can be the donor of every other one."""
-
 Json = dict[str, Any]
 
 
@@ -45,8 +42,7 @@ def trained(run: Path) -> list[Json]:
 def refuse_strangers(donor: Path, run: Path, step: int) -> None:
     """Exit unless the donor is still in its burn-in, and the run has come the same way as far as it came."""
     for folder in (donor, run):
-        config = read_yaml(folder / CONFIG)["config"]
-        burn_in = config["steps"] if config["method"] == LABELS_ALONE else config["teaching"]["burn_in"]
+        burn_in = read_yaml(folder / CONFIG)["config"]["teaching"]["burn_in"]
         if step > burn_in:
             raise SystemExit(f"{donor} stands at step {step}, and the burn-in of {folder} ends at {burn_in}.")
     ours, theirs = trained(run), trained(donor)
@@ -74,10 +70,7 @@ def lay(donor: Path, run: Path) -> int:
             if nets.keys() != {key for key in begun if not key.startswith(own)}:
                 raise SystemExit(f"{run} has other networks than {donor}.")
             parts = {"model": begun | nets, "optim": dict(optim), "chance": dict(chance)}
-            # A run on labels alone counts epochs by its labels, all others by what is unlabelled.
-            clock = {**fresh.state["clock"], "step": given.state["clock"]["step"]}
-            state = {**given.state, "identity": fresh.state["identity"], "clock": clock}
-            checkpoint.write(run / FOLDER, name, parts, state)
+            checkpoint.write(run / FOLDER, name, parts, {**given.state, "identity": fresh.state["identity"]})
     lay_lines(donor, run, step)
     return step
 

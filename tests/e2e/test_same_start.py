@@ -47,7 +47,6 @@ def train(frames: Path, out: Path, method: str, more: Sequence[str] = (), cut: i
     ("donor", "method", "more"),
     [
         ("ftc", "fixmatch", ()),
-        ("supervised", "unimatch-v2", ()),
         ("unimatch-v2", "ftc", WITHOUT_OPR),
         ("ftc", "unimatch-v2", ("tau=0.5",)),
     ],
@@ -79,6 +78,14 @@ def test_a_run_that_went_another_way_is_refused(frames: Path, tmp_path: Path) ->
     with_opr = train(frames, tmp_path / "opr", "ftc", cut=2)
     with pytest.raises(SystemExit, match="does not go the same way"):
         lay(given, with_opr)
+
+
+def test_labels_alone_are_no_start(frames: Path, tmp_path: Path) -> None:
+    """Their teacher is the student's mean from the first step on; in a burn-in it is the student."""
+    given = train(frames, tmp_path / "donor", "supervised", ("teaching.burn_in=0",), cut=BURN_IN)
+    begun = train(frames, tmp_path / "begun", "fixmatch", cut=2)
+    with pytest.raises(SystemExit, match=f"stands at step {BURN_IN}, and the burn-in of .* ends at 0"):
+        lay(given, begun)
 
 
 def test_what_lies_beyond_a_burn_in_is_no_start(frames: Path, tmp_path: Path) -> None:
