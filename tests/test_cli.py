@@ -353,7 +353,10 @@ def test_the_module_is_the_program(tmp_path: Path) -> None:
 def test_a_real_ctrl_c_leaves_a_set_that_can_be_completed(tmp_path: Path) -> None:
     out = tmp_path / "set"
     command = [sys.executable, "-m", "ftcseg", "simulate", str(out), "--images", "4000", "--workers", "2"]
+    # Tests that a shell runs in the background ignore Ctrl-C, and what they start would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        signal.signal(signal.SIGINT, before)
         deadline = time.monotonic() + 60
         while not list(out.glob("masks/*/*.png")) and time.monotonic() < deadline:
             time.sleep(0.05)
