@@ -22,7 +22,7 @@ from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.fixed import Fixed
 from ftcseg.teaching.thresholds.flexmatch import FlexMatchParams, FlexThresholds
 from ftcseg.teaching.thresholds.freematch import FreeMatchParams, FreeThresholds
-from ftcseg.types import ClassInfo, ClassTable, Clock, Labeled, SemiBatch, Unlabeled, ViewPlan
+from ftcseg.types import IGNORE, ClassInfo, ClassTable, Clock, Labeled, SemiBatch, Unlabeled, ViewPlan
 
 HEIGHT, WIDTH = 32, 48
 PIXELS = HEIGHT * WIDTH
@@ -143,7 +143,10 @@ def students(method: Method) -> dict[str, Segmenter]:
 def batch_for(
     plan: ViewPlan, *, classes: int = 3, channels: int = 3, labeled: int = 2, unlabeled: int = 2, seed: int = 1
 ) -> SemiBatch:
-    """Noise in the views a method asks for; boxes cover the left half of every second image."""
+    """Noise in the views a method asks for; boxes cover the left half of every second image.
+
+    What is pasted is the last class, in the upper half of the first image.
+    """
     rng = torch.Generator().manual_seed(seed)
 
     def images(count: int) -> Tensor:
@@ -159,6 +162,11 @@ def batch_for(
         ids = tuple(f"labeled{i}" for i in range(labeled))
         return Labeled(images(labeled), labels, ids, boxes(labeled) if plan.labeled_strong else None)
 
+    def pasted(count: int) -> Tensor:
+        objects = torch.full((count, HEIGHT, WIDTH), IGNORE)
+        objects[0, : HEIGHT // 2] = classes - 1
+        return objects
+
     def unknown() -> Unlabeled:
         return Unlabeled(
             weak=images(unlabeled),
@@ -167,6 +175,7 @@ def batch_for(
             valid=torch.ones(unlabeled, HEIGHT, WIDTH, dtype=torch.bool),
             ids=tuple(f"unlabeled{i}" for i in range(unlabeled)),
             filtered={name: images(unlabeled) for name in plan.filters},
+            pasted=pasted(unlabeled) if plan.paste else None,
         )
 
     shown = known()

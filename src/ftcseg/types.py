@@ -196,6 +196,8 @@ class ViewPlan:
     """The labelled images look as strong views do, and come with boxes too."""
     labeled_partner: bool = False
     """A second draw of labelled images, to paste from."""
+    paste: float = 0.0
+    """Chance that an unlabelled image gets a labelled object, before its strong views are made of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,6 +222,7 @@ class Unlabeled:
     ids: tuple[str, ...]
     filtered: Mapping[str, Tensor] = field(default_factory=dict)  # ViewPlan.filters, each (B, C, H, W)
     partner: Unlabeled | None = None  # where ViewPlan.partner asks for one
+    pasted: Tensor | None = None  # (B, H, W) int64, what ViewPlan.paste put into the strong views; IGNORE elsewhere
 
 
 @dataclass(frozen=True, slots=True, eq=False)

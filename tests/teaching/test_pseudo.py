@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from ftcseg.teaching.pseudo import class_counts, mix_pseudo, pseudo_counts, pseudo_labels, soft_counts
-from ftcseg.types import PseudoLabels
+from ftcseg.teaching.pseudo import class_counts, mix_pseudo, pseudo_counts, pseudo_labels, soft_counts, with_pasted
+from ftcseg.types import IGNORE, PseudoLabels
 
 
 def test_label_and_confidence_of_a_pixel() -> None:
@@ -52,6 +52,19 @@ def test_boxes_paste_label_confidence_and_validity_of_the_partner() -> None:
     assert mixed.labels.tolist() == [[[0, 2]], [[0, 2]]]
     assert mixed.conf.flatten().tolist() == pytest.approx([0.9, 0.6, 0.9, 0.6])
     assert mixed.valid.tolist() == [[[True, False]], [[True, False]]]
+
+
+def test_what_was_pasted_is_certain_and_the_rest_stays() -> None:
+    pasted = torch.tensor([[[IGNORE, 3]], [[IGNORE, 3]]])
+    told = with_pasted(two_images(), pasted)
+    assert told.labels.tolist() == [[[0, 3]], [[2, 3]]]
+    assert told.conf.flatten().tolist() == pytest.approx([0.9, 1.0, 0.7, 1.0])
+    assert told.valid.tolist() == [[[True, True]], [[True, True]]]
+
+
+def test_where_nothing_is_pasted_pseudo_labels_are_the_same_object() -> None:
+    pseudo = two_images()
+    assert with_pasted(pseudo, None) is pseudo
 
 
 def test_a_batch_of_one_is_its_own_partner() -> None:

@@ -35,6 +35,7 @@ from ftcseg.views.geometry import (
 )
 from ftcseg.views.loader import BatchMaker, Order, Stream, ViewParams, loader_rate
 from ftcseg.views.mix import CutMixParams, draw_box, paste_partner
+from ftcseg.views.objects import Objects
 from ftcseg.views.photometric import Look, PhotometricParams, apply_looks, draw_look
 from picture_sets import picture, save
 
@@ -372,6 +373,9 @@ def assert_same(ours: SemiBatch, theirs: SemiBatch) -> None:
     assert theirs.unlabeled is not None
     for name in ("weak", "valid"):
         assert torch.equal(getattr(ours.unlabeled, name), getattr(theirs.unlabeled, name))
+    assert (ours.unlabeled.pasted is None) == (theirs.unlabeled.pasted is None)
+    if ours.unlabeled.pasted is not None and theirs.unlabeled.pasted is not None:
+        assert torch.equal(ours.unlabeled.pasted, theirs.unlabeled.pasted)
     for name in ("strong", "boxes"):
         pairs = zip(getattr(ours.unlabeled, name), getattr(theirs.unlabeled, name), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
@@ -455,6 +459,97 @@ def test_strong_views_show_the_place_the_weak_view_shows(pictures: tuple[Dataset
     assert changed is not None
     assert torch.equal(changed.weak, batch.weak)
     assert not torch.equal(changed.strong[0], changed.strong[1])
+
+
+# Pasting. The three masks of `pictures` show classes 0, 1 and 2 in every frame; 0 is background.
+
+PASTING = ViewPlan(strong=2, paste=1.0)
+
+
+def test_a_pasted_object_is_in_every_strong_view_and_in_no_weak_one(pictures: tuple[Dataset, Dataset]) -> None:
+    plain, batch = (maker_of(pictures, plan=plan, photometric=STILL)[0].unlabeled for plan in (PLAN, PASTING))
+    assert plain is not None
+    assert batch is not None
+    assert batch.pasted is not None
+    assert plain.pasted is None
+    where = batch.pasted != IGNORE
+    assert torch.equal(batch.weak, plain.weak)
+    assert set(batch.pasted.unique().tolist()) <= {IGNORE, 1, 2}
+    assert bool(where.flatten(1).any(1).all())  # noise of three classes: hardly a crop is without one of them
+    assert not bool((where & ~batch.valid).any())
+    for view, before in zip(batch.strong, plain.strong, strict=True):
+        changed = (view != before)[:, 0]
+        assert not bool((changed & ~where).any())
+        assert bool(changed.any())
+
+
+def test_a_pasted_pixel_is_that_of_the_labelled_frame(pictures: tuple[Dataset, Dataset]) -> None:
+    whole_frame = GeometryParams(SHAPE, None, (1.0, 1.0), 0.0)
+    maker = maker_of(pictures, plan=PASTING, photometric=STILL, geometry=whole_frame)
+    batch = maker[0].unlabeled
+    assert batch is not None
+    assert batch.pasted is not None
+    frames = [(sample.image[:, :, 0].astype(np.float32) / 255 - 0.5) / 0.25 for sample in pictures[0]]
+    masks = [sample.labels for sample in pictures[0]]
+    for view, pasted in zip(batch.strong[0][:, 0].numpy(), batch.pasted.numpy(), strict=True):
+        (class_id,) = set(np.unique(pasted)) - {IGNORE}
+        where = pasted == class_id
+        sources = [k for k, mask in enumerate(masks) if mask is not None and np.array_equal(mask == class_id, where)]
+        assert len(sources) == 1
+        assert np.allclose(view[where], frames[sources[0]][where], atol=1e-5)
+
+
+def test_what_is_pasted_depends_on_the_number_of_the_batch_alone(pictures: tuple[Dataset, Dataset]) -> None:
+    plan = ViewPlan(strong=2, paste=0.5)
+    forwards, backwards = maker_of(pictures, plan=plan), maker_of(pictures, plan=plan)
+    later = {step: backwards[step] for step in reversed(range(4))}
+    for step in range(4):
+        assert_same(forwards[step], later[step])
+    others = [batch.unlabeled for batch in islice(Stream(maker_of(pictures, plan=plan), workers=1)(2), 1)]
+    assert others[0] is not None
+    assert others[0].pasted is not None
+    again = forwards[2].unlabeled
+    assert again is not None
+    assert again.pasted is not None
+    assert torch.equal(others[0].pasted, again.pasted)
+
+
+def test_chance_decides_how_many_images_get_an_object(pictures: tuple[Dataset, Dataset]) -> None:
+    maker = maker_of(pictures, plan=ViewPlan(strong=1, paste=0.3), unlabeled_batch=7)
+    found = [batch.pasted for step in range(40) if (batch := maker[step].unlabeled) is not None]
+    shares = [(one != IGNORE).flatten(1).any(1).float().mean() for one in found if one is not None]
+    assert len(shares) == 40
+    assert torch.stack(shares).mean().item() == pytest.approx(0.3, abs=0.08)  # of 280 draws, three errors of 0.027
+
+
+def test_every_class_is_drawn_as_often_as_any_other_and_images_in_turn(tmp_path: Path) -> None:
+    # Five frames: a can on four of them, a rope on one; the sixth class id is on none.
+    values = [[1], [1], [1], [1, 2], [0]]
+    records = []
+    for number, shown in enumerate(values):
+        mask = np.zeros((4, 4), np.uint8)
+        mask[0, : len(shown)] = shown
+        save(tmp_path / "images" / f"{number}.png", picture(number, 4, 4))
+        save(tmp_path / "masks" / f"{number}.png", mask)
+        records.append(Record(f"images/{number}.png", MaskFile(f"masks/{number}.png")))
+    classes = ClassTable.named("sea", "can", "rope", "hook")
+    coding = MaskCoding("ids", values={0: 0, 1: 1, 2: 2, 3: 3})
+    objects = Objects(Dataset(Description("few", tmp_path, "images-masks", classes, coding), records))
+    assert objects.places == {1: [0, 1, 2, 3], 2: [3]}
+    drawn = [objects.draw(rng(seed)) for seed in range(400)]
+    ropes = [one for one in drawn if one is not None and one.class_id == 2]
+    assert 160 <= len(ropes) <= 240  # half of 400, four errors of 10 either way
+    assert {one.index for one in ropes} == {3}
+    assert {one.index for one in drawn if one is not None and one.class_id == 1} == {0, 1, 2, 3}
+
+
+def test_labels_without_objects_give_nothing_to_paste(pictures: tuple[Dataset, Dataset]) -> None:
+    empty = replace(pictures[0], thin={1: 0.0, 2: 0.0})
+    assert Objects(empty).draw(rng()) is None
+    batch = maker_of((empty, pictures[1]), plan=PASTING)[0].unlabeled
+    assert batch is not None
+    assert batch.pasted is not None
+    assert bool((batch.pasted == IGNORE).all())
 
 
 def test_images_are_normalised_and_padding_is_black_before_that(pictures: tuple[Dataset, Dataset]) -> None:

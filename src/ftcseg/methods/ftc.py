@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ftcseg.errors import UsageError
 from ftcseg.methods.base import Method
 from ftcseg.nets.drop import ComplementaryDrop
 from ftcseg.rng import seed_for
 from ftcseg.teaching.pair import Pair
+from ftcseg.teaching.pseudo import with_pasted
 from ftcseg.types import Clock, SemiBatch, StepResult, ViewPlan
 
 
@@ -23,6 +25,13 @@ class FTCParams:
     """Two in the released code and by the paper's memory figures; one in its text (reading C2)."""
     comp_drop: bool = True
     """Complementary dropout between two strong views (reading C2)."""
+    paste: float = 0.0
+    """Ours: chance that an unlabelled image gets a labelled object before the student sees it, every class as often as
+    any other. What thresholds let through of rare classes is partly wrong; of what was pasted the name is known."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.paste <= 1:
+            raise UsageError(f"params.paste cannot be {self.paste}: it must be from 0 to 1.")
 
 
 class FTCSeg(Method):
@@ -31,7 +40,7 @@ class FTCSeg(Method):
     def __init__(self, pair: Pair, params: FTCParams, seed: int = 0) -> None:
         super().__init__(pair)
         self.params, self.seed = params, seed
-        self.views = ViewPlan(strong=params.strong_views)
+        self.views = ViewPlan(strong=params.strong_views, paste=params.paste)
 
     def step(self, batch: SemiBatch, clock: Clock) -> StepResult:
         """The paper's Figure 1 (a), left to right."""
@@ -43,7 +52,8 @@ class FTCSeg(Method):
         # 2  ATC sets each class's threshold from ground truth, student and teacher, before anything is filtered.
         pseudo = self.pair.judge(said, labeled, unlabeled)
         # 3  Filter and compare: L_unsup over the pixels whose confidence reaches their class's threshold.
-        unsup = self.pair.compare_mixed(said.strong, pseudo, unlabeled.boxes)
+        told = with_pasted(pseudo, unlabeled.pasted)
+        unsup = self.pair.compare_mixed(said.strong, told, unlabeled.boxes)
         # 4  L = (L_sup + L_unsup) / 2 + lambda_o L_O.
         return self.pair.conclude(said, labeled, pseudo, unsup, clock)
 

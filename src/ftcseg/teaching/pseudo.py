@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ftcseg.types import PseudoCounts, PseudoLabels
+from ftcseg.types import IGNORE, PseudoCounts, PseudoLabels
 from ftcseg.views.mix import paste
 
 
@@ -49,6 +49,21 @@ def paste_pseudo(pseudo: PseudoLabels, other: PseudoLabels, where: Tensor) -> Ps
         labels=paste(pseudo.labels, other.labels, where),
         conf=paste(pseudo.conf, other.conf, where),
         valid=paste(pseudo.valid, other.valid, where),
+    )
+
+
+def with_pasted(pseudo: PseudoLabels, pasted: Tensor | None) -> PseudoLabels:
+    """Pseudo-labels of images into which objects were pasted: of those nobody has to guess, they are certain.
+
+    `pasted` is (B, H, W) int64 class ids, IGNORE where nothing was; None pastes nothing.
+    """
+    if pasted is None:
+        return pseudo
+    known = pasted != IGNORE
+    return PseudoLabels(
+        labels=torch.where(known, pasted, pseudo.labels),
+        conf=pseudo.conf.masked_fill(known, 1.0),
+        valid=pseudo.valid | known,
     )
 
 

@@ -19,7 +19,7 @@ from ftcseg.data.decoded import is_mapped
 from ftcseg.data.images import planar
 from ftcseg.errors import DataError, ImageError
 from ftcseg.rng import random_for
-from ftcseg.types import Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
+from ftcseg.types import IGNORE, Labeled, Sample, SemiBatch, Unlabeled, ViewPlan
 from ftcseg.views.filters import FILTERS
 from ftcseg.views.geometry import (
     GeometryParams,
@@ -31,6 +31,7 @@ from ftcseg.views.geometry import (
     shown_area,
 )
 from ftcseg.views.mix import CutMixParams, draw_box
+from ftcseg.views.objects import Objects
 from ftcseg.views.photometric import Look, PhotometricParams, apply_looks, draw_look
 from ftcseg.views.workers import Tell, made_ahead, silence
 
@@ -120,6 +121,7 @@ class BatchMaker:
         self.unlabeled = _Shelf(wanted, params.in_channels) if wanted is not None and len(wanted) else None
         self.unlabeled_order = Order(len(unlabeled), seed, "unlabeled") if unlabeled is not None else None
         self.partner_order = Order(len(labeled), seed, "labeled partner")
+        self.objects = Objects(labeled) if plan.paste else None
         self.rank, self.world = 0, 1
 
     def on_rank(self, rank: int, world: int) -> BatchMaker:
@@ -185,12 +187,34 @@ class BatchMaker:
                 looks[view].append(draw_look(self.params.photometric, rng))
                 boxes[view].append(self._box(rng))
         weak = self._laid(samples, windows)
-        strong = tuple(self._normalised(apply_looks(weak, view)) for view in looks)
-        masks = tuple(torch.stack(view) for view in boxes)
         valid = torch.stack([shown_area(window, self.params.geometry.crop) for window in windows])
+        # Before the looks: an object that looked otherwise than its frame would be told by that.
+        furnished, pasted = self._pasted(weak, valid, places, salt)
+        strong = tuple(self._normalised(apply_looks(furnished, view)) for view in looks)
+        masks = tuple(torch.stack(view) for view in boxes)
         filtered = {name: self._normalised(self._filtered(name, weak, step, salt)) for name in self.plan.filters}
         ids = tuple(sample.id for sample in samples)
-        return Unlabeled(self._normalised(weak), strong, masks, valid, ids, filtered), tuple(skipped)
+        seen = Unlabeled(self._normalised(weak), strong, masks, valid, ids, filtered, pasted=pasted)
+        return seen, tuple(skipped)
+
+    def _pasted(self, weak: Tensor, valid: Tensor, places: range, salt: str) -> tuple[Tensor, Tensor | None]:
+        """The images with the objects that chance puts into some of them, and the classes of what was put there."""
+        if self.objects is None:
+            return weak, None
+        images, classes = weak.clone(), torch.full(valid.shape, IGNORE)
+        for place, image, known, inside in zip(places, images, classes, valid, strict=True):
+            rng = random_for(self.seed, f"{salt}, pasted", place)
+            drawn = self.objects.draw(rng) if rng.random() < self.plan.paste else None
+            if drawn is None:
+                continue
+            sample = self._needed(drawn.index)
+            window = self._window(sample, rng)
+            assert sample.labels is not None
+            labels = lay_labels(sample.labels, window, self.params.geometry.crop)
+            where = (labels == drawn.class_id) & inside
+            known[where] = drawn.class_id
+            image[:, where] = self._laid([sample], [window])[0][:, where]
+        return images, classes
 
     def _window(self, sample: Sample, rng: np.random.Generator) -> Window:
         height, width, _ = sample.image.shape
