@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/flsmd.md and flsmd-balanced.md from the records in docs/results/flsmd.
+"""Write the tables of docs/results/flsmd.md, flsmd-details.md and flsmd-balanced.md from the records in docs/results/flsmd.
 
     .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
     .venv/bin/python scripts/flsmd_tables.py --check    # 1 where a page says something else than the records
@@ -32,7 +32,7 @@ from ftcseg.studies.gain import CONDITIONS
 from ftcseg.studies.rows import BASELINE, FTC, LABELS_ONLY, PUBLISHED, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import bootstrap_difference, holm, main_effect, paired, summary
 
-PAGES = (RESULTS / "flsmd.md", RESULTS / "flsmd-balanced.md")
+PAGES = tuple(RESULTS / name for name in ("flsmd.md", "flsmd-details.md", "flsmd-balanced.md"))
 FOLDER = RESULTS / "flsmd"
 HUNDRED = 100
 SAME_ORDER = 1e-9
