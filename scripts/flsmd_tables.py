@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/flsmd.md, flsmd-details.md and flsmd-balanced.md from the records in docs/results/flsmd.
+"""Write the tables of the pages on FLSMD in docs/results from the records in docs/results/flsmd.
 
     .venv/bin/python scripts/flsmd_tables.py            # after scripts/flsmd_records.py kept new runs
     .venv/bin/python scripts/flsmd_tables.py --check    # 1 where a page says something else than the records
