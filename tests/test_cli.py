@@ -168,7 +168,7 @@ def test_methods_are_listed_and_one_tells_its_settings(run: Terminal) -> None:
     assert "It has no settings of its own." in run("methods", "supervised").out
     one = json.loads(run("methods", "ftc-paper", "--json").out)
     assert one["preset"]["opr.layers"] == 2
-    assert [setting["name"] for setting in one["settings"]] == ["strong_views", "comp_drop"]
+    assert [setting["name"] for setting in one["settings"]] == ["strong_views", "comp_drop", "paste"]
     assert all(setting["meaning"] for setting in one["settings"])
     assert "Did you mean cps" in run.refused("methods", "cpss")
 
