@@ -1,4 +1,4 @@
-"""FlexMatch's and FreeMatch's rules in two processes: the same statistics as in one that saw everything."""
+"""Rules that go by the teacher's confidence in two processes: the same statistics as in one that saw everything."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from ftcseg.teaching.pseudo import pseudo_labels, soft_counts
+from ftcseg.teaching.thresholds.atc import ATC, ATCParams
 from ftcseg.teaching.thresholds.base import Thresholds
 from ftcseg.teaching.thresholds.flexmatch import FlexMatchParams, FlexThresholds
 from ftcseg.teaching.thresholds.freematch import FreeMatchParams, FreeThresholds
@@ -20,7 +21,8 @@ VALID = torch.tensor([1, 1, 1, 1, 1, 0, 0, 0], dtype=torch.bool).view(2, 1, 4)  
 
 def rules() -> dict[str, Thresholds]:
     flex = FlexThresholds(3, FlexMatchParams(momentum=0.5, tau0=0.6))
-    return {"flex": flex, "free": FreeThresholds(3, FreeMatchParams(momentum=0.5))}
+    atc = ATC(3, ATCParams(momentum=0.5, difficulty="confidence"))
+    return {"flex": flex, "free": FreeThresholds(3, FreeMatchParams(momentum=0.5)), "atc": atc}
 
 
 def observe(rule: Thresholds, images: slice, poison: float = 0.0) -> None:

@@ -276,6 +276,21 @@ def test_a_class_on_no_labelled_image_is_doubted_like_one_on_a_single_image() ->
     assert "doubt" not in dict(ATC(3, ATCParams()).named_buffers())  # nothing new in runs that do not doubt
 
 
+def test_what_the_teacher_is_unsure_of_can_be_what_is_difficult() -> None:
+    params = ATCParams(
+        difficulty="confidence", momentum=0.5, tau0=1.2, lambda_d=2.0, mode="difficulty", clip=(0.5, 0.95)
+    )
+    atc = ATC(4, params)
+    called = pseudo_of([0, 0, 1, 1, 3], padding=1)  # of class 2 there is none, of class 3 only what is not valid
+    told = PseudoLabels(called.labels, torch.tensor([[[0.9, 0.7, 0.5, 0.7, 0.3]]]), called.valid)
+    # Every label is missed, which an accuracy would hold against class 0.
+    atc.observe(target=row([0, 0]), logits=logits_of([1, 1], num_classes=4), pseudo=told)
+    assert close(atc.confidence, [0.9, 0.8, 1.0, 1.0])  # half way from 1 to 0.8 and to 0.6; nothing seen, nothing moves
+    assert close(atc.tau(), [0.95, 0.8, 0.95, 0.95])  # 1.2 - 2 x 0.1 = 1.0, 1.2 - 2 x 0.2 = 0.8, 1.2 and 1.2
+    assert close(atc.accuracy, [0.5, 1.0, 1.0, 1.0])
+    assert "confidence" not in dict(ATC(4, ATCParams()).named_buffers())  # nothing new in runs that go by labels
+
+
 @pytest.mark.parametrize("form", ["log_ratio", "log_odds"])
 def test_log_forms_stay_finite_for_classes_nobody_saw(form: str) -> None:
     atc = ATC(3, ATCParams(bias_form=form, momentum=0.0))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ftcseg.distributed import sum_over_ranks
 from ftcseg.errors import UsageError
-from ftcseg.teaching.pseudo import class_counts
+from ftcseg.teaching.pseudo import class_counts, pseudo_counts
 from ftcseg.teaching.thresholds.base import Thresholds, check_choices
 from ftcseg.types import IGNORE, PseudoLabels
 
@@ -55,6 +55,10 @@ class ATCParams:
     """P_l follows the augmented batches, or stays the labeled set's (reading B10)."""
     mode: Literal["full", "difficulty", "bias"] = "full"
     """Which of the two signals move tau."""
+    difficulty: Literal["accuracy", "confidence"] = "accuracy"
+    """What M_diff is missing: accuracy on labels, as printed; or, ours, the teacher's mean confidence in what it calls a
+    class. Few labels are soon known by heart, whatever is overlooked elsewhere; a class that the teacher overlooks it is
+    also unsure of, and once it is sure the threshold goes back up by itself."""
     bias_form: Literal["ratio", "log_ratio", "log_odds"] = "ratio"
     """M_bias as printed; or, ours, log P_u/P_l; or logit P_u - logit P_l, which also moves for a class that fills
     nearly everything: from a share of 0.95 to 0.97 the ratio says 0.02, the odds 0.53."""
@@ -90,6 +94,7 @@ class ATC(Thresholds):
     prior: Tensor  # (num_classes,) P_l
     predicted: Tensor  # (num_classes,) P_u
     accuracy: Tensor  # (num_classes,) A_l
+    confidence: Tensor  # (num_classes,) the teacher's, of what it calls a class; only where it is the difficulty
     doubt: Tensor  # (num_classes,) standard error of P_l as a share of itself; only with a bias_margin
     bias_clamped_steps: Tensor  # (num_classes,) int64, observed steps in which bias_clip bound
     tau_clamped_steps: Tensor  # (num_classes,) int64, observed steps in which clip bound
@@ -112,6 +117,8 @@ class ATC(Thresholds):
         self.register_buffer("prior", pixels.float() / pixels.sum())
         self.register_buffer("predicted", self.prior.clone())
         self.register_buffer("accuracy", torch.ones(num_classes))
+        if params.difficulty == "confidence":
+            self.register_buffer("confidence", torch.ones(num_classes))
         if params.bias_margin:
             images = torch.ones(num_classes) if labeled_images is None else labeled_images.float()
             self.register_buffer("doubt", images.clamp(min=1).rsqrt())
@@ -140,9 +147,12 @@ class ATC(Thresholds):
         known = target != IGNORE
         truth, answer = target[known], logits.max(1).indices[known]  # on a CPU six times as fast as argmax
         mine = [self._count(truth), self._count(answer), self._count(truth[truth == answer]), self._seen(pseudo, soft)]
+        if self.params.difficulty == "confidence":
+            found = pseudo_counts(pseudo, pseudo.valid, self.num_classes)
+            mine += [found.conf, found.seen.float()]
         # One nan or infinity turns every count on every rank into nan, so that all ranks skip the step or none does.
         poison = 0 * (logits.sum(dtype=torch.float32) + pseudo.conf.sum(dtype=torch.float32))
-        labeled, answered, hit, seen = counts = sum_over_ranks(torch.stack(mine) + poison)
+        labeled, answered, hit, seen, *sure = counts = sum_over_ranks(torch.stack(mine) + poison)
         if not counts.isfinite().all():
             self.skipped_steps += 1
             return
@@ -153,13 +163,16 @@ class ATC(Thresholds):
             self.prior.lerp_(_shares(labeled, otherwise=self.prior), step)
         self.predicted.lerp_(_shares(seen, otherwise=self.predicted), step)
         self.accuracy.lerp_(torch.where(labeled > 0, hit / judged.clamp(min=1), absent), step)
+        if sure:
+            conf, called = sure
+            self.confidence.lerp_(torch.where(called > 0, conf / called.clamp(min=1), self.confidence), step)
         now = self._calibrated()
         self.bias_clamped_steps += now["bias_clamped"]
         self.tau_clamped_steps += now["tau_clamped"]
 
     def difficulty(self) -> Tensor:
-        """M_diff: what is missing to perfect accuracy."""
-        return 1 - self.accuracy
+        """M_diff: what is missing to perfect accuracy, or to full confidence."""
+        return 1 - (self.confidence if self.params.difficulty == "confidence" else self.accuracy)
 
     def bias(self) -> Tensor:
         """M_bias: positive where the teacher sees a class more often than labels hold it."""
