@@ -48,6 +48,7 @@ def test_two_ranks_agree_with_one_process(tmp_path: Path) -> None:
     ranks: list[dict[str, Tensor]] = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     for name, alone in rules().items():
         observe(alone, slice(0, 2))
+        observe(alone, slice(0, 2), poison=float("nan"))
         for rank in ranks:
             for key, value in alone.state_dict().items():
                 torch.testing.assert_close(rank[f"{name}.{key}"], value)
