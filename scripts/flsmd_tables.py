@@ -25,6 +25,7 @@ from pages import RESULTS, markdown, rewrite
 from scipy.stats import spearmanr
 
 from ftcseg.data.archives import unpack
+from ftcseg.evaluate.metrics import mean
 from ftcseg.evaluate.per_image import COUNTS, PerImage, read_counts
 from ftcseg.files import read_json
 from ftcseg.studies.ablation import EFFECTS
@@ -148,8 +149,8 @@ def over_seeds(found: Sequence[Record], value: Value, digits: int = 1) -> str:
     if not values:
         return ""
     told = summary(values)
-    mean = f"{HUNDRED * told.mean:.{digits}f}"
-    return mean if told.std is None else f"{mean} ± {HUNDRED * told.std:.{digits}f}"
+    average = f"{HUNDRED * told.mean:.{digits}f}"
+    return average if told.std is None else f"{average} ± {HUNDRED * told.std:.{digits}f}"
 
 
 def over(ours: Sequence[Record], theirs: Sequence[Record], value: Value) -> str:
@@ -437,6 +438,48 @@ def reasons(folder: str, base: str = BASELINE) -> str:
     return markdown(heads, [list(line) for line in zip(words, *columns, strict=True)])
 
 
+def signals(folder: str, base: str = BASELINE) -> str:
+    """What a run sees of itself while pseudo-labels teach it: does it tell which classes are overlooked, and gain?
+
+    What ATC goes by is read off the runs with it, the rest off those with a fixed threshold; gains are those of the
+    other measurement, as for the reasons.
+    """
+    plain, rebuilt = measured_twice(folder, base)["ATC"]
+    sides = []
+    for (ours, theirs), (with_atc, without) in ((plain, rebuilt), (rebuilt, plain)):
+        cases = class_gains(ours, theirs)
+        gains = [gain for *_, gain in cases]
+        called = [_called(without[seed], name) for seed, name, _ in cases]
+        found = {word: [read(with_atc[s], without[s], name) for s, name, _ in cases] for word, read in SIGNALS.items()}
+        sides.append({word: (ranked(called, told), ranked(gains, told)) for word, told in found.items()})
+    lines = [[word, *(cell for side in sides for cell in side[word])] for word in SIGNALS]
+    words = ("how much is called so, with OPR", "what ATC brings, without", "called so, without", "ATC brings, with")
+    return markdown(("what a run sees of a class, ranked with", *words), lines)
+
+
+def over_run(record: Record, name: str, read: Callable[[Record, int], float | None]) -> float:
+    """The mean of what the moments with pseudo-labels say of a class; 0 where it was never seen."""
+    place = list(record["scores"]["last"][record["predictor"]]["classes"]).index(name)
+    told = [read(moment, place) for moment in record["over_time"] if "seen" in moment]
+    return mean(told) or 0.0
+
+
+def _kept_at(moment: Record, place: int) -> float | None:
+    return _share({key: moment[key][place] for key in ("kept", "seen")}, "kept", "seen")
+
+
+Signal = Callable[[Record, Record, str], float]
+"""Of the run with ATC, the one without, and a class."""
+SIGNALS: dict[str, Signal] = {
+    "accuracy on labels (M_diff)": lambda ours, _, name: over_run(ours, name, lambda m, at: m["accuracy"][at]),
+    "how much more often it is seen than in labels (M_bias)": lambda ours, _, name: over_run(
+        ours, name, lambda m, at: math.log(m["predicted"][at] / m["prior"][at])
+    ),
+    "the teacher's mean confidence": lambda _, theirs, name: over_run(theirs, name, lambda m, at: m["conf"][at]),
+    "its share above the fixed threshold": lambda _, theirs, name: over_run(theirs, name, _kept_at),
+}
+
+
 def ranked(first: Sequence[float], second: Sequence[float]) -> str:
     """Rank correlation with its p: «+0.59 (p 0.0003)»."""
     told = spearmanr(first, second)
@@ -550,6 +593,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "lengths": lengths,
     "effects": effects,
     "reasons": reasons,
+    "signals": signals,
 }
 
 if __name__ == "__main__":

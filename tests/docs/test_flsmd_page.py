@@ -264,6 +264,31 @@ def test_what_the_classes_that_gain_have_in_common(
     assert [cell.strip(" |") for cell in sharing[1:]] == ["–", "+1.00"]  # (1 - 0.5 * 0.5) / sqrt(0.75 * 0.75)
 
 
+def test_what_a_run_sees_of_the_classes_that_gain(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "OBJECTS", ("hook",))
+    four_rows(tables, tmp_path / "a")
+    sure = {tables.WITH_OPR: (0.9, 0.8, 0.7), tables.BASELINE: (0.5, 0.9, 0.6)}
+    known = {tables.FTC: (0.5, 0.6, 0.7), tables.WITH_ATC: (0.7, 0.6, 0.5)}
+    for file in (tmp_path / "a").iterdir():
+        told = json.loads(file.read_text(encoding="utf-8"))
+        row, seed = told["row"], told["seed"]
+        conf, accuracy = (side.get(row, (0.0, 0.0, 0.0))[seed] for side in (sure, known))
+        late = {"accuracy": [1, accuracy], "prior": [0.9, 0.1], "predicted": [0.9, (0.1, 0.2, 0.3)[seed]]}
+        moments = [{"conf": [0.9, conf + far], "seen": [10, 10], "kept": [9, int(10 * conf)]} for far in (-0.1, 0.1)]
+        # A first half without pseudo-labels says nothing, nor does a stretch in which a class was never called.
+        unseen = {"conf": [0.9, None], "seen": [10, 0], "kept": [9, 0]}
+        told["over_time"] = [{"accuracy": [1, 0]}, *(moment | late for moment in (*moments, unseen))]
+        file.write_text(json.dumps(told), encoding="utf-8")
+    found = [[cell.split()[0] for cell in line.split(" | ")[1:]] for line in tables.signals("a").splitlines()[2:]]
+    # Called by seed 150, 100, 50 in M3 and 50, 150, 100 in M2; gains rise. Ranks 1 2 3 and 1 3 2 have 0.5.
+    accuracy, bias, confidence, above = found
+    assert accuracy == ["-1.00", "+1.00", "-0.50", "-1.00"]
+    assert bias == ["-1.00", "+1.00", "+0.50", "+1.00"]
+    assert confidence == above == ["+1.00", "-1.00", "+1.00", "+0.50"]
+
+
 def test_shares_of_the_labels_over_true_ones(
     tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
