@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, Record, class_iou, of, scored
@@ -14,6 +14,7 @@ from flsmd_tables import FOLDER, GROUPS, HUNDRED, LABELS_ONLY, OBJECTS, Record, 
 from ftcseg.studies.drawing import draw
 from ftcseg.studies.figures import Bars, Figure, Lines
 from ftcseg.studies.figures import Value as Height
+from ftcseg.studies.gain import NOISE, named
 from ftcseg.studies.rows import BASELINE, FTC, WITH_ATC, WITH_OPR
 from ftcseg.studies.statistics import summary
 
@@ -23,6 +24,8 @@ LENGTHS = ("methods@1200steps", "matched-methods@2200steps", STUDY)
 """The same rows in runs of other lengths."""
 SHARES = (STUDY, "main@5%@4000steps", "main@10%@4000steps")
 """The same rows with more labels."""
+NOISY = "gain@4000steps"
+"""The same rows with noise on every frame."""
 PARTS = "matched-ablation@4000steps"
 """The study in which every part of FTC-Seg was taken out in turn."""
 PART_NAMES = {
@@ -33,6 +36,8 @@ PART_NAMES = {
     WITH_ATC: "M2 + ATC",
     FTC: "ftc",
 }
+SHOWN = {"all": None, "tail": "tail"}
+"""What is shown of a row where there is no room for every group."""
 ENDS = ("head", "tail")
 """The groups that are followed over a run."""
 FOLLOWED = ("background", "wall", "tire", "hook", "valve", "standing-bottle")
@@ -66,8 +71,7 @@ def followed(studies: Sequence[str], along: str) -> tuple[Curve, ...]:
         ends = [[HUNDRED * (scored(group=group)(record) or 0.0) for record in found] for found in runs]
         return tuple((float(found[0][along]), height(end)) for found, end in zip(runs, ends, strict=True))
 
-    shown = {"all": None, "tail": "tail"}
-    return tuple((f"{what}, {NAMES[row]}", points(row, group)) for what, group in shown.items() for row in NAMES)
+    return tuple((f"{what}, {NAMES[row]}", points(row, group)) for what, group in SHOWN.items() for row in NAMES)
 
 
 def by_length() -> Lines:
@@ -85,15 +89,26 @@ def by_labels() -> Lines:
     return Lines(name="by-labels", title=title, label=label, across=across, series=series, spread=spread)
 
 
+def in_groups(runs: Sequence[Record], groups: Mapping[str, str | None]) -> tuple[Height, ...]:
+    """The mean IoU of each group of classes."""
+    return tuple(height([HUNDRED * (scored(group=group)(run) or 0.0) for run in runs]) for group in groups.values())
+
+
+def by_noise() -> Bars:
+    """What noise on every frame leaves of each row."""
+    series = tuple(
+        (said, (*in_groups(of(STUDY, row), SHOWN), *in_groups(of(NOISY, named(row, NOISE)), SHOWN)))
+        for row, said in NAMES.items()
+    )
+    groups = tuple(f"{what}, {where}" for where in ("as it is", "speckle") for what in SHOWN)
+    title = "Without and with speckle of severity 5, 374 validation frames, 30 labels, 4000 steps"
+    return Bars(name="by-noise", title=title, label="mIoU (%)", groups=groups, series=series, spread=SEEDS)
+
+
 def by_part() -> Bars:
     """What OPR and ATC bring, alone and together."""
     groups = {"all": None, "head": "head", "middle": "middle", "tail": "tail"}
-
-    def heights(row: str) -> tuple[Height, ...]:
-        found = [[scored(group=group)(record) or 0.0 for record in of(PARTS, row)] for group in groups.values()]
-        return tuple(height([HUNDRED * value for value in values]) for values in found)
-
-    series = tuple((said, heights(row)) for row, said in PART_NAMES.items())
+    series = tuple((said, in_groups(of(PARTS, row), groups)) for row, said in PART_NAMES.items())
     title = "Every part of FTC-Seg, 374 validation frames, 30 labels, 4000 steps"
     return Bars(name="ablation", title=title, label="mIoU (%)", groups=tuple(groups), series=series, spread=SEEDS)
 
@@ -148,7 +163,7 @@ def thresholds() -> Lines:
 
 
 DRAWN: tuple[Callable[[], Figure], ...] = (
-    *(iou_by_class, by_length, by_labels, by_part),
+    *(iou_by_class, by_length, by_labels, by_noise, by_part),
     *(kept_right, kept_over_time, thresholds),
 )
 

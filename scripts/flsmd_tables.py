@@ -167,11 +167,13 @@ def over(ours: Sequence[Record], theirs: Sequence[Record], value: Value) -> str:
 
 
 def scores(folder: str, *rows: str) -> str:
-    """Mean IoU, groups and differences, a line for every row."""
+    """Mean IoU, groups and differences, a line for every row; under a condition from what it is compared with there."""
     lines = []
-    bases = [next((found for name in names if (found := of(folder, name))), []) for names in BASES]
     for row in rows:
         found = of(folder, row)
+        _, *condition = row.split("; ")
+        asked = (["; ".join((name, *condition)) for name in names] for names in BASES)
+        bases = [next((base for name in names if (base := of(folder, name))), []) for names in asked]
         groups = [over_seeds(found, scored(group=group)) for group in ("head", "middle", "tail")]
         minutes = summary([r["seconds"] / 60 for r in found]).mean if found else 0
         cells = [

@@ -73,6 +73,15 @@ def test_means_and_gaps_over_seeds(tables: ModuleType, tmp_path: Path) -> None:
     assert lines[2].split(" | ")[8] == "–"
 
 
+def test_a_row_under_a_condition_is_compared_within_it(tables: ModuleType, tmp_path: Path) -> None:
+    for row, miou in (("supervised", 0.5), ("supervised, fog", 0.3), ("unimatch-v2, fog", 0.4), ("ftc, fog", 0.45)):
+        kept(tmp_path / "a", row, 0, miou)
+    (line,) = tables.scores("a", "ftc; fog").splitlines()[2:]
+    assert "| +15.0 | +5.0 |" in line
+    (line,) = tables.scores("a", "supervised; fog").splitlines()[2:]
+    assert "| – | -10.0 |" in line
+
+
 def test_seeds_that_only_one_row_has_are_no_gap(tables: ModuleType, tmp_path: Path) -> None:
     kept(tmp_path / "a", tables.LABELS_ONLY, 0, 0.30)
     kept(tmp_path / "a", "ftc", 0, 0.34)
@@ -331,6 +340,7 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     monkeypatch.setattr(figures, "LENGTHS", ("methods@10steps",))
     monkeypatch.setattr(figures, "SHARES", ("methods@2%@10steps",))
     monkeypatch.setattr(figures, "PARTS", "ablation@10steps")
+    monkeypatch.setattr(figures, "NOISY", "gain@10steps")
     monkeypatch.setattr(figures, "OBJECTS", ("hook",))
     monkeypatch.setattr(figures, "GROUPS", {"head": ("bed",)})
     monkeypatch.setattr(figures, "ENDS", ("head",))
@@ -338,6 +348,7 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     for seed, miou in enumerate((0.3, 0.5)):
         for row in figures.NAMES:
             kept(tmp_path / "methods", row, seed, miou)
+            kept(tmp_path / "gain", f"{row}, added noise", seed, miou - 0.1)
         for row in figures.PART_NAMES:
             kept(tmp_path / "ablation", row, seed, miou)
     (_, (iou,)), *_ = figures.iou_by_class().series
@@ -347,6 +358,12 @@ def test_figures_read_the_records(tables: ModuleType, tmp_path: Path, monkeypatc
     assert [(step, at.mean) for step, at in ends["tail, ftc"]] == [(10.0, pytest.approx(20))]  # 15 and 25
     more = {name: points for name, points in figures.by_labels().series}
     assert [(labels, at.mean) for labels, at in more["all, ftc"]] == [(30.0, pytest.approx(40))]
+    *_, (ours, heights) = figures.by_noise().series
+    assert ours == "ftc"
+    noisy = dict(zip(figures.by_noise().groups, (at.mean for at in heights), strict=True))
+    assert noisy == pytest.approx(
+        {"all, as it is": 40, "tail, as it is": 20, "all, speckle": 30, "tail, speckle": 15}  # 20 and 40, half of it
+    )
     assert figures.by_part().groups == ("all", "head", "middle", "tail")
     (_, (all_classes, *_, tail)), *_ = figures.by_part().series
     assert (all_classes.mean, tail.mean) == (pytest.approx(40), pytest.approx(20))
