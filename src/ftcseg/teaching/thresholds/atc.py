@@ -57,8 +57,8 @@ class ATCParams:
     """Which of the two signals move tau."""
     difficulty: Literal["accuracy", "confidence"] = "accuracy"
     """What a class lacks that M_diff lowers its threshold: accuracy on labels, as printed; or, ours, the teacher's mean
-    confidence in what it calls so. Few labels are soon known by heart, while of what it overlooks elsewhere a teacher is
-    also unsure. It is unsure of a class that spreads where it is not, too, so that the bias term must hold that back."""
+    confidence in what it calls so. Few labels are soon known by heart, while a teacher is unsure of what it overlooks.
+    It is unsure of a class that spreads where it is not, too, so that the bias term must hold that back."""
     bias_form: Literal["ratio", "log_ratio", "log_odds"] = "ratio"
     """M_bias as printed; or, ours, log P_u/P_l; or logit P_u - logit P_l, which also moves for a class that fills
     nearly everything: from a share of 0.95 to 0.97 the ratio says 0.02, the odds 0.53."""
