@@ -120,7 +120,7 @@ def said(row: str, folder: str = "") -> str:
     """A row's name on the page."""
     model, _, condition = row.partition("; ")
     names = SPOKEN_BEFORE if folder.startswith(BEFORE) else SPOKEN
-    return names.get(row, f"`{model}`" + (f", {condition}" if condition else ""))
+    return names.get(model, f"`{model}`") + (f", {condition}" if condition else "")
 
 
 def said_of(place: str) -> str:
